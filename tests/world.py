@@ -467,7 +467,7 @@ async def releasing(*worlds: World) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(run())
         for world in worlds
-        for run in (world.parts.reconciler.run_releases, world.parts.claim_keeper.run_releases)
+        for run in (world.parts.reconciler.run_releases, world.parts.claim_controller.run_releases)
     ]
     try:
         yield

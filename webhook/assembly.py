@@ -16,10 +16,10 @@ from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.scope import PolicyScope
 from webhook.admission.translate import TranslationPolicy
-from webhook.dra.keeper import ClaimKeeper
+from webhook.dra.controller import ClaimController
 from webhook.dra.reviews import ClaimWebhook
 from webhook.figures import ClusterFigures
-from webhook.gangs.keeper import Clocks, GangKeeper, kube_lift
+from webhook.gangs.controller import Clocks, GangController, kube_lift
 from webhook.gangs.room import GangRoom
 from webhook.ledger.ledger import Counters, Ledger
 from webhook.ledger.store import Store
@@ -34,9 +34,9 @@ from webhook.scheduling.extender import Extender
 from webhook.scheduling.pace import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, mirror_of, read_mix, types_of
+from webhook.shadow.controller import ListPods, ShadowController, ShadowParts, no_pods
 from webhook.shadow.followed import FollowedPods
 from webhook.shadow.judge import ShadowWebhooks
-from webhook.shadow.keeper import ListPods, ShadowKeeper, ShadowParts, no_pods
 from webhook.tracing import OFF, Tracing
 from webhook.upkeep.looplag import LoopLag
 from webhook.upkeep.reconcile import Reconciler
@@ -78,16 +78,16 @@ class Parts:
     ranking: Ranking
     extender: Extender
     reconciler: Reconciler
-    keeper: GangKeeper
+    gang_controller: GangController
     reporter: EventReports
     bind_events: BindEvents
     loop_lag: LoopLag
     claims: ClaimWebhook
-    claim_keeper: ClaimKeeper
+    claim_controller: ClaimController
     figures: ClusterFigures
     modes: NamespaceModes
     shadow: ShadowWebhooks
-    shadow_keeper: ShadowKeeper
+    shadow_controller: ShadowController
     adoption: AdoptionWatch
     typical: Callable[[], Mix]
     tracing: Tracing = OFF
@@ -176,7 +176,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     )
     limits, search_time = LimitTable(types), SearchTime()
     slots = settings.devices.default_slot_resource_fraction
-    keeper = GangKeeper(
+    gang_controller = GangController(
         cluster=cluster,
         ledger=ledger,
         new_room=lambda: GangRoom(cluster, ranking, ignored, search_time),
@@ -189,7 +189,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
     )
 
     def freed(node: str) -> None:
-        keeper.retry()
+        gang_controller.retry()
         released(node)
 
     def settled(uid: str, node: str) -> None:
@@ -287,13 +287,13 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             hold_until=(lambda: int(clock() + settings.gangs.hold_seconds)) if together else None,
             enforced=modes.enforced,
         ),
-        keeper=keeper,
+        gang_controller=gang_controller,
         reporter=reporter,
         bind_events=bind_events,
         loop_lag=_loop_lag(metrics),
         claims=ClaimWebhook(cluster, ledger, live_claims, clock, settings.ledger.given_back_seconds),
         adoption=AdoptionWatch(cluster, reporter),
-        claim_keeper=ClaimKeeper(
+        claim_controller=ClaimController(
             cluster=cluster,
             ledger=ledger,
             live=live_claims,
@@ -306,7 +306,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
         typical=mix,
         modes=modes,
         shadow=shadow,
-        shadow_keeper=ShadowKeeper(
+        shadow_controller=ShadowController(
             ShadowParts(
                 seen=seen,
                 held=ledger,

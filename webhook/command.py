@@ -42,21 +42,21 @@ from koordgate.steady import asked_to_end, steadily
 from webhook import settings, tracing
 from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts, assemble
-from webhook.dra.taints import RuleFeed, TaintKeeper
+from webhook.dra.taints import RuleFeed, TaintController
 from webhook.edge import Draining
 from webhook.ledger.kube import cluster_store
 from webhook.ledger.store import Watch
-from webhook.quotas.keeper import QuotaKeeper
+from webhook.quotas.controller import QuotaController
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.settings import WebhookSettings, types_of
-from webhook.shadow.keeper import ObservedPodFeed
+from webhook.shadow.controller import ObservedPodFeed
 from webhook.tls.callers import Refusals, ask_for_certificate, stranger
 from webhook.tls.certs import ClientSecret, FileSource, LastingSource, SecretSource, Source
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
 from webhook.upkeep.discard import Discarder
-from webhook.upkeep.headroom import HeadroomKeeper
+from webhook.upkeep.headroom import HeadroomController
 from webhook.upkeep.waker import Waker
 from webhook.view.claimfeed import ClaimFeed, SliceFeed, kube_claims
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, RuntimeClassFeed, TopologyFeed
@@ -144,7 +144,7 @@ class Replica:
         settings, parts, types = self._settings, self.parts, self.parts.types
         cluster, bad = parts.cluster, parts.reporter.bad_object
         pods = ObservedPodFeed(
-            cluster, self._pod_ended, self._pod_bound, types, parts.shadow_keeper, parts.reconciler.listed
+            cluster, self._pod_ended, self._pod_bound, types, parts.shadow_controller, parts.reconciler.listed
         )
         records = RecordFeed(cluster, parts.ledger, bad(parts.store.kind))
         kind = parts.store.kind
@@ -173,7 +173,7 @@ class Replica:
         parts, every = self.parts, self._settings.ledger.reconcile_seconds
         discarder = Discarder(parts.cluster.nodes, parts.ledger, socket.gethostname())
         yield Service("releases", parts.reconciler.run_releases)
-        yield Service("releases of claims", parts.claim_keeper.run_releases)
+        yield Service("releases of claims", parts.claim_controller.run_releases)
         yield Service("waker", self._waker.run)
         yield Service("loop lag", parts.loop_lag.run, self._lagging)
         yield Service("reconciliation", self._reconcile, self._unreconciled)
@@ -181,10 +181,10 @@ class Replica:
         done = self._reconciled
         yield Service("keeping up", self._keep_up, after=done)
         yield Service("reconciliation", partial(parts.reconciler.run_timer, every), after=done)
-        yield Service("reconciliation of claims", partial(parts.claim_keeper.run_timer, every), after=done)
+        yield Service("reconciliation of claims", partial(parts.claim_controller.run_timer, every), after=done)
         yield Service("conflicts of adoption", partial(parts.adoption.run_timer, every), after=done)
         yield Service("records of nodes that are gone", partial(discarder.run, every), after=done)
-        yield Service("observed Pods", parts.shadow_keeper.run, after=done)
+        yield Service("observed Pods", parts.shadow_controller.run, after=done)
 
     def _keeping(self) -> Iterator[Service]:
         """Write objects of others, where settings ask for it."""
@@ -195,7 +195,7 @@ class Replica:
 
         if settings.quota.enabled:
             names, watched = written_names(parts.types, settings.domain), dict(self.watches)
-            quotas = QuotaKeeper(
+            quotas = QuotaController(
                 kube,
                 parts.limits,
                 names,
@@ -214,16 +214,16 @@ class Replica:
             feed = RuleFeed()
             rules = self._served(DEVICE_TAINT_RULES[0].plural, DEVICE_TAINT_RULES, feed)
             yield Service("watch devicetaintrules", rules.run)
-            taints = TaintKeeper(kube, parts.cluster, feed, lambda: rules.served)
+            taints = TaintController(kube, parts.cluster, feed, lambda: rules.served)
             yield Service("taints", partial(taints.run, healthy))
         if settings.headroom.mode != "none":
             changed = parts.metrics.headroom_changes
-            headroom = HeadroomKeeper(
+            headroom = HeadroomController(
                 kube, parts.cluster, settings.headroom, parts.typical, lambda done: changed.labels(done).inc()
             )
             yield Service("headroom", partial(headroom.run, healthy))
         if settings.gangs.all_or_nothing:
-            yield Service("gangs", partial(parts.keeper.run, healthy))
+            yield Service("gangs", partial(parts.gang_controller.run, healthy))
 
     def _certifying(self, client_secret: ClientSecret | None) -> Iterator[Service]:
         """Keep certificates valid and published."""

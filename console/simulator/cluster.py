@@ -149,7 +149,7 @@ class OfflineCluster:
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types, PodReader())
         self._admissions = Admissions()
         self._plugins = apiserver.ApiPlugins(parts, self._complain("LimitRange"), self.notes.append)
-        parts.keeper.lift = self._lift
+        parts.gang_controller.lift = self._lift
 
     @classmethod
     def in_process(
@@ -263,7 +263,7 @@ class OfflineCluster:
             The same, with what has become of these Pods.
         """
         if self.parts.settings.gangs.all_or_nothing:
-            await self.parts.keeper.round()
+            await self.parts.gang_controller.round()
         settled = []
         for result in results:
             metadata = result.pod["metadata"]

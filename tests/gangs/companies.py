@@ -16,7 +16,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.gangs.keeper import MARGIN_S
+from webhook.gangs.controller import MARGIN_S
 from webhook.settings import GangSettings, WebhookSettings
 
 Raw = dict[str, Any]
@@ -88,7 +88,7 @@ class Company:
         """Each replica tends all gangs, and sees what the others did."""
         for _ in range(rounds):
             for replica in self.replicas:
-                await replica.parts.keeper.round()
+                await replica.parts.gang_controller.round()
                 await replica.idle()
                 self.see()
 
@@ -115,7 +115,7 @@ class Company:
         """Tend and schedule until nothing changes any more, for longer than anything is held."""
         for _ in range(8):
             for replica in self.replicas:
-                await replica.parts.keeper.round()
+                await replica.parts.gang_controller.round()
                 await replica.idle()
                 self.see()
                 await self.schedule(replica=replica)

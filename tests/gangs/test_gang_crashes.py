@@ -9,7 +9,7 @@ from gangs.companies import Company, ended, member
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import PODS
-from webhook.gangs.keeper import SETTLE_S
+from webhook.gangs.controller import SETTLE_S
 
 GANG = 4
 
@@ -32,7 +32,7 @@ async def crash(company: Company, after: int, *, answer_lost: bool) -> bool:
     fake.writes_left, fake.answer_lost = after, answer_lost
     first, second = company.replicas
     for _ in range(2):
-        await first.parts.keeper.round()
+        await first.parts.gang_controller.round()
         await first.idle()
         first.see()
     came = fake.writes_left == 0
@@ -84,7 +84,7 @@ async def test_what_a_replica_that_ended_held_is_given_back_if_the_gang_goes(pai
 async def test_two_replicas_at_the_same_moment_bind_one_gang(pair: Company, gangs: str) -> None:
     for name in gangs:
         pair.add(*gang(name))
-    await asyncio.gather(*(replica.parts.keeper.round() for replica in pair.replicas))
+    await asyncio.gather(*(replica.parts.gang_controller.round() for replica in pair.replicas))
     for replica in pair.replicas:
         await replica.idle()
     pair.see()
@@ -98,13 +98,13 @@ async def test_two_complete_plans_become_one(pair: Company) -> None:
     pair.add_nodes(d=4, e=4)
     pair.add(*gang("g"))
     first, second = pair.replicas
-    await first.parts.keeper.round()
+    await first.parts.gang_controller.round()
     await first.idle()
     gates = pair.gated()
     for pod in pair.fake.objects(PODS.path()):  # the second does not know of the first's plan
         assert not second.parts.ledger.nodes_of(pod["metadata"]["uid"])
     second.parts.ranking.catch_up()
-    await second.parts.keeper.round()
+    await second.parts.gang_controller.round()
     await second.idle()
     pair.see()
     pair.check()

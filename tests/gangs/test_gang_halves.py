@@ -10,7 +10,7 @@ from world import binding, binds, gpu_pod
 from allocator.bind import GANG_WAITS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from koordgate.kube.client import KubeClient
-from webhook.gangs.keeper import SETTLE_S
+from webhook.gangs.controller import SETTLE_S
 
 GRACE_S = 120
 
@@ -113,7 +113,7 @@ async def test_a_pod_without_a_gate_is_not_bound_before_room_for_all_is_held(com
     await without_gates(company)
     second = hold()
     company.fake.faults.add("update", "nodeallocations", Fault(), second)
-    planning = asyncio.create_task(company.one.parts.keeper.round())
+    planning = asyncio.create_task(company.one.parts.gang_controller.round())
     await second.reached.wait()
     (name,) = [held.name for held in company.held()]
     company.see()
@@ -131,7 +131,7 @@ async def test_a_pod_without_a_gate_is_not_bound_before_room_for_all_is_held(com
 async def test_a_plan_for_pods_without_gates_that_fails_leaves_nothing(company: Company) -> None:
     await without_gates(company)
     company.fake.faults.add("update", "nodeallocations", Fault(), answer(500))
-    await company.one.parts.keeper.round()
+    await company.one.parts.gang_controller.round()
     await company.one.idle()
     assert company.held() == []
 
@@ -140,7 +140,7 @@ async def test_a_plan_whose_marks_stay_is_given_back_as_a_whole_and_made_anew(co
     """The replica ends after it has written all holds, and removed the mark of the first."""
     await without_gates(company)
     company.fake.faults.add("update", "nodeallocations", Fault(), Fault(), Fault(), answer(500))
-    await company.one.parts.keeper.round()
+    await company.one.parts.gang_controller.round()
     await company.one.idle()
     assert sorted(bool(held.ending) for held in company.held()) == [False, True]
     await company.bind_all()

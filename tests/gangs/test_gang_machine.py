@@ -58,7 +58,7 @@ class GangMachine(RuleBasedStateMachine):
 
     async def _tend(self, which: int) -> None:
         replica = self.company.replicas[which]
-        await replica.parts.keeper.round()
+        await replica.parts.gang_controller.round()
         await replica.idle()
 
     @rule(which=st.integers(0, 1), after=st.integers(1, 6), lost=st.booleans())

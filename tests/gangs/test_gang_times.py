@@ -10,7 +10,7 @@ from allocator.bind import GANG_WAITS
 from allocator.vocabulary.holdings import WITHOUT_LIMIT
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import EVENTS
-from webhook.gangs.keeper import MARGIN_S, SETTLE_S
+from webhook.gangs.controller import MARGIN_S, SETTLE_S
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_a_bind_between_the_marks_takes_them_away_again(company: Company) 
     assert company.holds() == {"m0": HOLD_S, "m1": HOLD_S}
     company.pass_time(HOLD_S)
     company.fake.writes_left = 1
-    await company.one.parts.keeper.round()
+    await company.one.parts.gang_controller.round()
     company.fake.writes_left = None
     company.see()
     (taken,) = (held.name for held in company.held() if not held.ending)

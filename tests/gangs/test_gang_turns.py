@@ -13,7 +13,7 @@ from waiting import until
 from world import gpu_pod
 
 from koordgate.kube.client import KubeClient
-from webhook.gangs import keeper as keeper_module
+from webhook.gangs import controller as controller_module
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 
@@ -74,7 +74,7 @@ async def test_a_gang_that_waits_for_room_holds_up_no_other(company: Company) ->
 async def test_of_many_gangs_each_round_tends_those_that_follow_the_last_one(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "_MAX_GANGS", 2)
+    monkeypatch.setattr(controller_module, "_MAX_GANGS", 2)
     company.add_nodes(a=10)
     gangs = {"e": 9, "a": 5, "b": 5, "c": 5, "d": 1}
     for name, priority in gangs.items():
@@ -90,7 +90,7 @@ async def test_of_many_gangs_each_round_tends_those_that_follow_the_last_one(
 async def test_no_gang_is_tended_while_the_replica_does_not_see_the_cluster(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "_EVERY_S", 0.0)
+    monkeypatch.setattr(controller_module, "_EVERY_S", 0.0)
     company.add_nodes(a=2)
     company.add(*(member(f"m{number}", 2) for number in range(2)))
     asked: list[bool] = []
@@ -101,7 +101,7 @@ async def test_no_gang_is_tended_while_the_replica_does_not_see_the_cluster(
             assert company.holds() == {}
         return asked[-1]
 
-    running = asyncio.create_task(company.one.parts.keeper.run(healthy))
+    running = asyncio.create_task(company.one.parts.gang_controller.run(healthy))
     await until(lambda: set(company.holds()) == {"m0", "m1"})
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -111,10 +111,10 @@ async def test_no_gang_is_tended_while_the_replica_does_not_see_the_cluster(
 
 async def test_a_round_tends_a_hundred_gangs(company: Company) -> None:
     company.add(*(member(f"p{number:03}", 1, gang=f"g{number:03}") for number in range(102)))
-    keeper, last = company.one.parts.keeper, []
+    controller, last = company.one.parts.gang_controller, []
     for _ in range(3):
-        await keeper.round()
-        last.append(keeper._last[-1])
+        await controller.round()
+        last.append(controller._last[-1])
     assert last == ["default/g099", "default/g097", "default/g095"]
 
 
@@ -137,9 +137,9 @@ def info(name: str, **about: Any) -> PodInfo:
 async def test_why_a_gang_waits_is_said_after_ten_seconds_and_another_reason_after_a_minute_more(
     company: Company,
 ) -> None:
-    keeper, said = company.one.parts.keeper, Said()
-    keeper._reports = said
-    memory = keeper_module._Memory(frozenset())
+    controller, said = company.one.parts.gang_controller, Said()
+    controller._reports = said
+    memory = controller_module._Memory(frozenset())
     pods = {
         "a": info("a"),
         "b": info("b", node="n1"),
@@ -154,7 +154,7 @@ async def test_why_a_gang_waits_is_said_after_ten_seconds_and_another_reason_aft
     ):
         company.pass_time(began + at - company.now)
         before = len(said.told)
-        keeper._say(memory, pods, why)
+        controller._say(memory, pods, why)
         told += [(at, why)] * (len(said.told) - before)
     assert told == [(10, "one"), (70, "two"), (130, "one"), (210, "two")]
     assert {tuple(names) for names, _ in said.told} == {("a", "c")}
@@ -164,15 +164,15 @@ async def test_why_a_gang_waits_is_said_after_ten_seconds_and_another_reason_aft
 async def test_a_gang_of_more_than_four_thousand_pods_is_not_looked_at(
     company: Company, count: int, *, refused: bool
 ) -> None:
-    keeper, said = company.one.parts.keeper, Said()
-    keeper._reports = said
+    controller, said = company.one.parts.gang_controller, Said()
+    controller._reports = said
     pods = company.one.parts.cluster.pods
     made = info("p")
     for number in range(count):
         name, ended = f"p{number}", number >= 4
         pods.put(replace(made, uid=name, name=name, finished=ended, gated=not ended))
     for _ in range(2):
-        await keeper.round()
+        await controller.round()
         company.pass_time(60)
     (why,) = {why for _, why in said.told}
     assert why.startswith(f"it has {count} Pods, and only gangs of 4000 are looked at; delete some") is refused
@@ -184,8 +184,8 @@ async def test_a_bug_about_one_gang_is_told_pauses_it_and_holds_up_no_other(
     company.add_nodes(a=8)
     for name in ("a", "b"):
         company.add(*(member(f"{name}{number}", 2, gang=name) for number in range(2)))
-    keeper = company.one.parts.keeper
-    least, asked = keeper._least, list[str]()
+    controller = company.one.parts.gang_controller
+    least, asked = controller._least, list[str]()
 
     def fails(gang: str, pods: Mapping[str, PodInfo]) -> int:
         asked.append(gang)
@@ -193,7 +193,7 @@ async def test_a_bug_about_one_gang_is_told_pauses_it_and_holds_up_no_other(
             raise LookupError("what nobody expected")
         return least(gang, pods)
 
-    monkeypatch.setattr(keeper, "_least", fails)
+    monkeypatch.setattr(controller, "_least", fails)
     for _ in range(2):
         await company.tend(rounds=1)
         assert set(company.holds()) == {"b0", "b1"}

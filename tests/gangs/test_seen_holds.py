@@ -3,7 +3,7 @@
 from builders import app, gpus, request
 
 from allocator.vocabulary.holdings import Holding
-from webhook.gangs.keeper import SeenHolds
+from webhook.gangs.controller import SeenHolds
 from webhook.gangs.step import GangMember, GangTimes
 from webhook.view.podinfo import PodInfo
 

@@ -16,7 +16,7 @@ from koordgate.kube.resource import EVENTS, NODE_ALLOCATIONS, NODES, PLUGIN_POD_
 from webhook import patch
 from webhook.admission.translate import translate
 from webhook.gangs import room
-from webhook.gangs.keeper import SETTLE_S, kube_lift
+from webhook.gangs.controller import SETTLE_S, kube_lift
 from webhook.scheduling.ranking import Ranked
 from webhook.view.podinfo import read_pod_info
 
@@ -111,7 +111,7 @@ async def test_kube_scheduler_is_made_to_try_again_when_gates_are_lifted_and_roo
 ) -> None:
     company = Company(fake, kube)
     woken: list[str] = []
-    company.one.parts.keeper._released = woken.append
+    company.one.parts.gang_controller._released = woken.append
     await held_in_vain(company)
     assert woken == ["a", "a"]  # held, and lifted
     await ended(company)
@@ -308,7 +308,7 @@ async def test_a_node_that_was_taken_meanwhile_costs_the_whole_plan(company: Com
     other = Company(company.fake, company.one.kube)
     other.see()
     assert (await other.one.bind("quick", "b")).allowed  # the first replica does not see it
-    await company.one.parts.keeper.round()
+    await company.one.parts.gang_controller.round()
     assert company.held()[0].name == "quick"
     assert (len(company.held()), company.gated()) == (1, ["m0", "m1"])
 
@@ -408,7 +408,7 @@ async def test_a_replica_that_is_not_healthy_tends_nothing(company: Company) -> 
     company.add_nodes(a=8)
     company.add(*members(2, least=2))
     with pytest.raises(EOFError):
-        await company.one.parts.keeper.run(healthy)
+        await company.one.parts.gang_controller.run(healthy)
     assert company.held() == []
 
 

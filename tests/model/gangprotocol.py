@@ -40,7 +40,7 @@ from allocator.place import place
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
-from webhook.gangs.keeper import SeenHolds, _Seen
+from webhook.gangs.controller import SeenHolds, _Seen
 from webhook.gangs.step import (
     Close,
     FindRoom,
@@ -79,7 +79,7 @@ class GangProtocol:
         node = node_name(self.node_of(pod.card)) if pod.card else ""
         return PodInfo(pod.uid, "default", pod.uid, node, False, False, "koord-scheduler", True, ASKS, gated=pod.gated)
 
-    # --- the keeper
+    # --- the controller
 
     def step(self, replica: Replica) -> tuple[GangStep, Seen]:
         """Decide on the next step by what a replica has seen."""

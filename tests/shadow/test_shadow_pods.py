@@ -20,10 +20,10 @@ from webhook.ledger.store import MemoryStore
 from webhook.quotas.mirror import read_quota
 from webhook.review import Request, Response
 from webhook.settings import DialectSettings, WebhookSettings, types_of
-from webhook.shadow import keeper as keeper_module
+from webhook.shadow import controller as controller_module
+from webhook.shadow.controller import ObservedPodFeed
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import ShadowWebhooks, _shadow, _told, as_submitted, created
-from webhook.shadow.keeper import ObservedPodFeed
 from webhook.view.feed import DeviceFeed, NodeFeed
 from webhook.view.namespaces import NamespaceFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
@@ -64,7 +64,7 @@ class Shadow:
         self.nodes = NodeFeed(parts.cluster, parts.types)
         self.devices = DeviceFeed(parts.cluster, parts.types, lambda _name, _problems: None)
         self.pods = ObservedPodFeed(
-            parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types, parts.shadow_keeper
+            parts.cluster, parts.reconciler.ended, parts.reconciler.bound, parts.types, parts.shadow_controller
         )
 
     def _tell(self, about: PodInfo, reason: str, message: str) -> None:
@@ -91,11 +91,11 @@ class Shadow:
         assert answer.allowed
         assert not answer.patch
         self.pods.put(made)
-        await self.parts.shadow_keeper.round()
+        await self.parts.shadow_controller.round()
         return answer
 
     def would_be(self, uid: str) -> str:
-        found = self.parts.shadow_keeper.followed.get(uid)
+        found = self.parts.shadow_controller.followed.get(uid)
         assert found is not None
         return found.node
 
@@ -171,7 +171,7 @@ async def test_observed_pods_fill_the_cards_in_memory_and_free_them_when_they_en
     assert [shadow.would_be(f"uid-{name}") for name in "abc"] == ["n1", "n1", ""]
     assert "would not place this Pod now" in shadow.told["c", "WouldWait"]
     shadow.pods.drop(gpus("a"))
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert shadow.would_be("uid-c") == "n1"
     assert shadow.parts.cluster.snapshot("n1").used == {}, "the true view knows nothing of it"
 
@@ -183,7 +183,7 @@ async def test_what_observed_pods_hold_in_truth_is_free_in_memory_and_what_other
         shadow.pods.put(gpus(name, nodeName="n1"))
     shadow.node("n1", held={0: "uid-a", 1: "uid-b"})
     shadow.node("n2", held={0: "uid-a", 1: "uid-of-another-namespace"})
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert sorted(shadow.would_be(f"uid-{name}") for name in "ab") == ["n1", "n1"]
 
 
@@ -203,7 +203,7 @@ async def test_a_replica_that_was_not_asked_places_a_pod_alike_and_tells_nothing
     shadow = Shadow()
     shadow.node("n1")
     shadow.pods.put(gpus("a"))
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert shadow.would_be("uid-a") == "n1"
     assert shadow.told == {}
     assert shadow.count("shadow_placements", outcome="fits") == 0
@@ -224,7 +224,7 @@ async def test_only_pods_that_ask_in_an_observed_namespace_are_followed(made: Ra
     shadow = Shadow()
     shadow.label("enforced", "enforce")
     shadow.pods.put(made)
-    assert len(shadow.parts.shadow_keeper.followed) == 0
+    assert len(shadow.parts.shadow_controller.followed) == 0
 
 
 async def test_a_switched_namespace_is_followed_from_then_on_and_forgotten_when_it_is_switched_back() -> None:
@@ -232,15 +232,15 @@ async def test_a_switched_namespace_is_followed_from_then_on_and_forgotten_when_
     shadow.node("n1")
     shadow.pods.put(gpus("a"))
     shadow.listed["team"] = [gpus("a")]
-    keeper = shadow.parts.shadow_keeper
-    await keeper.round()
-    assert len(keeper.followed) == 0
+    controller = shadow.parts.shadow_controller
+    await controller.round()
+    assert len(controller.followed) == 0
     shadow.label("team", "shadow")
-    await keeper.round()
+    await controller.round()
     assert shadow.would_be("uid-a") == "n1"
     shadow.label("team", "enforce")
-    await keeper.round()
-    assert len(keeper.followed) == 0
+    await controller.round()
+    assert len(controller.followed) == 0
 
 
 async def test_a_pod_that_replaces_another_of_its_name_is_another_pod() -> None:
@@ -248,7 +248,7 @@ async def test_a_pod_that_replaces_another_of_its_name_is_another_pod() -> None:
     shadow.node("n1", cards=1)
     await shadow.create(gpus("a"))
     await shadow.create(gpus("a", uid="uid-later"))
-    assert shadow.parts.shadow_keeper.followed.get("uid-a") is None
+    assert shadow.parts.shadow_controller.followed.get("uid-a") is None
     assert shadow.would_be("uid-later") == "n1"
 
 
@@ -259,7 +259,7 @@ async def test_of_pods_that_wait_the_one_of_the_highest_priority_comes_first() -
     for name, priority in (("low", 0), ("high", 9)):
         await shadow.create(gpus(name, priority=priority))
     shadow.pods.drop(gpus("first"))
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert (shadow.would_be("uid-low"), shadow.would_be("uid-high")) == ("", "n1")
 
 
@@ -272,7 +272,7 @@ async def test_cpu_counts_where_pods_would_be_and_not_where_they_are() -> None:
     assert (shadow.would_be("uid-a"), shadow.would_be("uid-b")) == ("n1", "")
     shadow.node("n2")
     shadow.pods.put(gpus("a", of=big, nodeName="n2"))
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert shadow.would_be("uid-b") == "n2"
 
 
@@ -312,30 +312,30 @@ async def test_of_several_quotas_the_first_that_does_not_allow_a_pod_is_named() 
 
 async def test_a_round_tries_64_pods_and_the_next_one_the_others() -> None:
     shadow = Shadow()
-    keeper = shadow.parts.shadow_keeper
+    controller = shadow.parts.shadow_controller
     for at in range(65):
         shadow.pods.put(gpus(f"p{at:02}"))
-    await keeper.round()
-    assert [one.pod.name for one in keeper.followed if not one.tried] == ["p64"]
-    await keeper.round()
-    assert all(one.tried for one in keeper.followed)
+    await controller.round()
+    assert [one.pod.name for one in controller.followed if not one.tried] == ["p64"]
+    await controller.round()
+    assert all(one.tried for one in controller.followed)
 
 
 async def test_no_more_pods_than_the_bound_are_followed_until_one_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keeper_module, "_MAX", 2)
+    monkeypatch.setattr(controller_module, "_MAX", 2)
     shadow = Shadow()
-    keeper = shadow.parts.shadow_keeper
+    controller = shadow.parts.shadow_controller
     for name in "abcd":
         shadow.pods.put(gpus(name))
-    assert [one.pod.name for one in keeper.followed] == ["a", "b"]
+    assert [one.pod.name for one in controller.followed] == ["a", "b"]
     assert [one.message for one in caplog.records if one.levelno == logging.WARNING] == [
         "more than 2 Pods are observed; no more are followed until some end"
     ]
     shadow.pods.drop(gpus("a"))
     shadow.pods.put(gpus("c"))
-    assert [one.pod.name for one in keeper.followed] == ["b", "c"]
+    assert [one.pod.name for one in controller.followed] == ["b", "c"]
     shadow.pods.put(gpus("d"))
     assert len([one for one in caplog.records if one.levelno == logging.WARNING]) == 2
 
@@ -359,11 +359,11 @@ async def test_a_pod_is_told_once_that_it_would_wait_and_again_where_it_would_be
     )
     shadow.told.clear()
     shadow.node("n0", cards=0)
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert shadow.told == {}
     assert shadow.count("shadow_placements", outcome="waits") == 1
     shadow.node("n1")
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert ("a", "WouldBePlaced") in shadow.told
     assert shadow.count("shadow_placements", outcome="fits") == 1
 
@@ -384,7 +384,7 @@ async def test_where_a_pod_runs_as_it_would_is_counted() -> None:
         await shadow.create(gpus(name))
         shadow.pods.put(gpus(name, nodeName="n1"))
     shadow.pods.put(gpus("unasked"))
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     shadow.pods.put(gpus("unasked", nodeName="n1"))
     assert shadow.count("shadow_compared", outcome="same_node") == 2
 
@@ -392,7 +392,7 @@ async def test_where_a_pod_runs_as_it_would_is_counted() -> None:
 async def test_pods_that_end_or_become_koordgates_are_forgotten() -> None:
     shadow = Shadow()
     shadow.node("n1")
-    followed = shadow.parts.shadow_keeper.followed
+    followed = shadow.parts.shadow_controller.followed
     for name in ("a", "b", "c"):
         await shadow.create(gpus(name))
     shadow.pods.put({**gpus("a"), "status": {"phase": "Failed"}})
@@ -406,8 +406,8 @@ async def test_pods_that_end_or_become_koordgates_are_forgotten() -> None:
 
 async def test_a_namespace_whose_pods_cannot_be_listed_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     shadow = Shadow()
-    keeper = shadow.parts.shadow_keeper
-    listed = keeper._parts.list_pods
+    controller = shadow.parts.shadow_controller
+    listed = controller._parts.list_pods
     failing = True
 
     async def list_pods(namespace: str) -> Any:
@@ -416,17 +416,17 @@ async def test_a_namespace_whose_pods_cannot_be_listed_is_tried_again(caplog: py
         async for obj in listed(namespace):
             yield obj
 
-    object.__setattr__(keeper._parts, "list_pods", list_pods)
+    object.__setattr__(controller._parts, "list_pods", list_pods)
     for namespace in ("team", "other"):
         shadow.listed[namespace] = [gpus("a", uid=f"of-{namespace}", namespace=namespace)]
         shadow.label(namespace, "enforce")
         shadow.label(namespace, "shadow")
-    await keeper.round()
-    assert [one.pod.namespace for one in keeper.followed] == ["other"]
+    await controller.round()
+    assert [one.pod.namespace for one in controller.followed] == ["other"]
     assert "Pods of namespace team are not observed yet: not now" in caplog.messages
     failing = False
-    await keeper.round()
-    assert sorted(one.pod.namespace for one in keeper.followed) == ["other", "team"]
+    await controller.round()
+    assert sorted(one.pod.namespace for one in controller.followed) == ["other", "team"]
 
 
 async def test_what_was_released_is_tried_for_once() -> None:
@@ -435,16 +435,16 @@ async def test_what_was_released_is_tried_for_once() -> None:
     for name in ("a", "b", "c"):
         await shadow.create(gpus(name))
     shadow.pods.drop(gpus("a"))
-    keeper = shadow.parts.shadow_keeper
-    await keeper.round()
+    controller = shadow.parts.shadow_controller
+    await controller.round()
     assert (shadow.would_be("uid-b"), shadow.would_be("uid-c")) == ("n1", "")
-    waits = keeper.followed.get("uid-c")
+    waits = controller.followed.get("uid-c")
     assert waits is not None
     waits.tried = False
-    await keeper.round()
+    await controller.round()
     assert not waits.tried
     shadow.node("n2", cards=1)
-    await keeper.round()
+    await controller.round()
     assert (waits.tried, waits.node) == (True, "n2")
 
 
@@ -452,7 +452,7 @@ async def test_what_was_released_is_tried_for_once() -> None:
 async def test_a_pod_of_any_other_scheduler_is_observed(scheduler: str) -> None:
     shadow = Shadow()
     shadow.pods.put(gpus("a", schedulerName=scheduler))
-    assert [one.pod.name for one in shadow.parts.shadow_keeper.followed] == ["a"]
+    assert [one.pod.name for one in shadow.parts.shadow_controller.followed] == ["a"]
 
 
 @pytest.mark.parametrize("uid", ["uid-0", "uid-z"])
@@ -460,7 +460,7 @@ async def test_of_two_pods_of_one_name_the_later_one_is_followed(uid: str) -> No
     shadow = Shadow()
     for made in (gpus("a"), gpus("a", uid=uid)):
         shadow.pods.put(made)
-    assert [one.pod.uid for one in shadow.parts.shadow_keeper.followed] == [uid]
+    assert [one.pod.uid for one in shadow.parts.shadow_controller.followed] == [uid]
 
 
 @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
@@ -468,7 +468,7 @@ async def test_a_pod_counts_where_it_was_bound_last(nodes: tuple[str, str]) -> N
     shadow = Shadow()
     for node in nodes:
         shadow.pods.put(gpus("a", nodeName=node))
-    followed = shadow.parts.shadow_keeper.followed
+    followed = shadow.parts.shadow_controller.followed
     assert [followed.on(node) for node in nodes] == [frozenset(), {"uid-a"}]
 
 
@@ -609,11 +609,11 @@ async def test_a_card_beside_an_observed_pods_own_stays_its_holders() -> None:
     await shadow.create(gpus("a"))
     shadow.pods.put(gpus("a", nodeName="n1"))
     shadow.node("n1", held={0: "uid-a", 1: "uid-of-another-namespace"})
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     await shadow.create(gpus("b"))
     assert (shadow.would_be("uid-a"), shadow.would_be("uid-b")) == ("n1", "")
     shadow.node("n1", held={0: "uid-a"})
-    await shadow.parts.shadow_keeper.round()
+    await shadow.parts.shadow_controller.round()
     assert (shadow.would_be("uid-a"), shadow.would_be("uid-b")) == ("n1", "n1")
 
 

@@ -17,7 +17,7 @@ from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.holdings import InvariantError, ResourceClaim
 from allocator.wire.resourceclaim import read_resource_claim
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from webhook.dra import keeper as keeper_module
+from webhook.dra import controller as controller_module
 from webhook.dra import reviews
 from webhook.review import Response
 from webhook.view.claimfeed import ClaimFeed, kube_claims
@@ -73,10 +73,10 @@ def reserved(world: World) -> dict[str, list[str]]:
 
 async def settle(world: World) -> None:
     """What was reserved for claims that let go of it is released."""
-    keeper = world.parts.claim_keeper
-    while not keeper._ended.empty():
-        uid = keeper._ended.get_nowait()
-        await keeper.let_go(uid)
+    controller = world.parts.claim_controller
+    while not controller._ended.empty():
+        uid = controller._ended.get_nowait()
+        await controller.let_go(uid)
     await world.idle()
 
 
@@ -357,27 +357,27 @@ async def test_that_a_list_does_not_name_a_claim_proves_nothing(two: World) -> N
     assert reserved(two) == {"c": ["GPU-n1-0"]}
     assert two.parts.cluster.snapshot("n1").claimed == {"GPU-n1-0"}
     two.fake.remove(RESOURCE_CLAIMS.path("c", "default"))
-    await two.parts.claim_keeper.reconcile()
+    await two.parts.claim_controller.reconcile()
     assert reserved(two) == {}
 
 
 async def test_an_allocation_that_is_not_performed_is_marked_and_then_given_back(two: World) -> None:
     stored = put_claim(two, claim("c"))
     await allocate(two, stored, result("gpu-0"), perform=False)
-    keeper = two.parts.claim_keeper
-    await keeper.reconcile()
+    controller = two.parts.claim_controller
+    await controller.reconcile()
     two.clock.now += 61
-    await keeper.reconcile()
+    await controller.reconcile()
     (held,) = two.holdings().values()
     assert held.ending
     refused = await allocate(two, stored, result("gpu-0"))
     assert "being given back" in refused.message
-    await keeper.reconcile()
+    await controller.reconcile()
     two.clock.now += 120
-    await keeper.reconcile()
+    await controller.reconcile()
     assert reserved(two) == {"c": ["GPU-n1-0"]}
     two.clock.now += 1
-    await keeper.reconcile()
+    await controller.reconcile()
     assert reserved(two) == {}
     assert metric(two, "koordgate_ledger_reconciled_total", kind="unperformed") == 1
 
@@ -385,20 +385,20 @@ async def test_an_allocation_that_is_not_performed_is_marked_and_then_given_back
 async def test_what_becomes_due_between_two_rounds_is_given_back_before_the_next(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "_SOONEST_S", 0.001)
+    monkeypatch.setattr(controller_module, "_SOONEST_S", 0.001)
     names = ("c", "d")
     for at, name in enumerate(names):
         await allocate(two, put_claim(two, claim(name)), result(f"gpu-{at}"), perform=False)
-    keeper = two.parts.claim_keeper
-    keeper._clock, keeper._grace = time.monotonic, 0.02
-    timer = asyncio.create_task(keeper.run_timer(3600))
+    controller = two.parts.claim_controller
+    controller._clock, controller._grace = time.monotonic, 0.02
+    timer = asyncio.create_task(controller.run_timer(3600))
     await until(lambda: metric(two, "koordgate_ledger_reconciled_total", kind="unperformed") == 2)
     timer.cancel()
     assert reserved(two) == {}
 
 
 async def test_all_reservations_are_looked_at_at_the_interval(two: World) -> None:
-    timer = asyncio.create_task(two.parts.claim_keeper.run_timer(0.01))
+    timer = asyncio.create_task(two.parts.claim_controller.run_timer(0.01))
     for name in ("c", "d"):
         stored = put_claim(two, claim(name))
         await allocate(two, stored, result("gpu-0"), perform=False)
@@ -413,7 +413,7 @@ async def test_an_allocation_that_was_performed_after_all_stays(two: World) -> N
     stored = put_claim(two, claim("c"))
     await allocate(two, stored, result("gpu-0"))  # performed, but not seen
     for _ in range(4):
-        await two.parts.claim_keeper.reconcile()
+        await two.parts.claim_controller.reconcile()
         two.clock.now += 200
     assert reserved(two) == {"c": ["GPU-n1-0"]}
 
@@ -424,7 +424,7 @@ async def test_while_claims_cannot_be_read_reservations_stay(two: World) -> None
     two.fake.faults.always("get", "resourceclaims", answer(503))
     for _ in range(3):
         two.clock.now += 200
-        await two.parts.claim_keeper.reconcile()
+        await two.parts.claim_controller.reconcile()
     assert reserved(two) == {"c": ["GPU-n1-0"]}
 
 
@@ -444,13 +444,13 @@ async def test_a_card_that_was_given_twice_around_the_webhook_is_told(two: World
     two.see(PODS)
     await two.bind("p")
     put_claim(two, claim("c", result("gpu-0")))
-    await two.parts.claim_keeper.reconcile()
+    await two.parts.claim_controller.reconcile()
     await two.parts.reporter.idle()
     assert metric(two, "koordgate_devices_claimed_too") == 1
     (event,) = _held_twice(two)
     assert event["involvedObject"]["kind"] == "ResourceClaim"
     assert "GPU-n1-0" in event["message"]
-    await two.parts.claim_keeper.reconcile()
+    await two.parts.claim_controller.reconcile()
     await two.parts.reporter.idle()
     assert len(_held_twice(two)) == 1
 
@@ -462,7 +462,7 @@ def _held_twice(world: World) -> list[Raw]:
 
 async def test_a_claim_whose_devices_are_unknown_is_told(two: World) -> None:
     put_claim(two, claim("c", result("gpu-7")))
-    await two.parts.claim_keeper.reconcile()
+    await two.parts.claim_controller.reconcile()
     await two.parts.reporter.idle()
     assert metric(two, "koordgate_claims_unmatched") == 1
     (event,) = two.fake.objects(EVENTS.path(namespace="default"))
@@ -560,7 +560,7 @@ async def test_what_another_attempt_reserved_on_another_node_is_released_and_wha
         await allocate(two, stored, result("gpu-0", pool=node), node=node, perform=False)
     assert (await allocate(two, stored, result("gpu-0"))).allowed
     two.see(RESOURCE_CLAIMS)
-    await two.parts.claim_keeper.let_go("uid-c")
+    await two.parts.claim_controller.let_go("uid-c")
     assert reserved(two) == {"c": ["GPU-n1-0"]}
 
 
@@ -573,11 +573,11 @@ async def test_a_reservation_that_cannot_be_corrected_stays_and_is_tried_again(
     two.fake.remove(RESOURCE_CLAIMS.path("c", "default"))
     two.see(RESOURCE_CLAIMS)
     two.fake.faults.always("update", "nodeallocations", answer(403))
-    await two.parts.claim_keeper.reconcile()
+    await two.parts.claim_controller.reconcile()
     assert reserved(two) == {"c": ["GPU-n1-0"]}
     assert "a reservation could not be corrected; the next round tries again" in caplog.text
     two.fake.faults.always("update", "nodeallocations", None)
-    await two.parts.claim_keeper.reconcile()
+    await two.parts.claim_controller.reconcile()
     assert reserved(two) == {}
 
 

@@ -17,7 +17,7 @@ from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import NODES
 from webhook.settings import HeadroomSettings, TypicalSettings, WebhookSettings
 from webhook.upkeep import headroom as headroom_module
-from webhook.upkeep.headroom import Eased, HeadroomKeeper, with_taint
+from webhook.upkeep.headroom import Eased, HeadroomController, with_taint
 from webhook.view.podinfo import read_pod_info
 
 TAINT = {"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}
@@ -57,7 +57,7 @@ def load(world: World, name: str, node: str, cpu: int) -> None:
     world.add_pod(pod(container(requests={"cpu": str(cpu)}), name=name, uid=f"uid-{name}", nodeName=node))
 
 
-async def tend(world: World, keeper: HeadroomKeeper) -> None:
+async def tend(world: World, keeper: HeadroomController) -> None:
     world.see()
     keeper.learn()
     await keeper.tend()
@@ -74,18 +74,18 @@ def with_headroom(headroom: HeadroomSettings) -> WebhookSettings:
     return msgspec.structs.replace(SETTINGS, headroom=headroom)
 
 
-def keeping(world: World, headroom: HeadroomSettings = KEEPING, clock: Clock | None = None) -> HeadroomKeeper:
+def keeping(world: World, headroom: HeadroomSettings = KEEPING, clock: Clock | None = None) -> HeadroomController:
     now = (clock or world.clock).monotonic
-    return HeadroomKeeper(world.kube, world.parts.cluster, headroom, world.parts.typical, clock=now)
+    return HeadroomController(world.kube, world.parts.cluster, headroom, world.parts.typical, clock=now)
 
 
 @pytest.fixture
-def keeper(world: World) -> HeadroomKeeper:
+def keeper(world: World) -> HeadroomController:
     return keeping(world)
 
 
 async def test_a_node_gets_the_taint_below_one_bound_and_loses_it_at_the_other(
-    world: World, keeper: HeadroomKeeper
+    world: World, keeper: HeadroomController
 ) -> None:
     add_typical(world)
     add_node(world, "n1", 40, OTHER)
@@ -192,7 +192,7 @@ def test_nodes_are_due_when_their_own_time_has_passed() -> None:
     assert eased.wants_taint("c", was=False, short=True, now=15)
 
 
-async def test_a_second_replica_finds_nothing_to_write(world: World, keeper: HeadroomKeeper) -> None:
+async def test_a_second_replica_finds_nothing_to_write(world: World, keeper: HeadroomController) -> None:
     add_typical(world)
     add_node(world, "n1", 10)
     other = keeping(world)
@@ -205,7 +205,7 @@ async def test_a_second_replica_finds_nothing_to_write(world: World, keeper: Hea
     assert len(world.fake.seen("patch", "nodes")) == 1
 
 
-async def test_a_node_that_changed_meanwhile_is_read_again(world: World, keeper: HeadroomKeeper) -> None:
+async def test_a_node_that_changed_meanwhile_is_read_again(world: World, keeper: HeadroomController) -> None:
     add_typical(world)
     add_node(world, "n1", 10)
     world.fake.faults.add("patch", "nodes", answer(409))
@@ -215,7 +215,7 @@ async def test_a_node_that_changed_meanwhile_is_read_again(world: World, keeper:
     assert taints(world, "n1") == [TAINT]
 
 
-async def test_what_could_not_be_written_is_tried_again(world: World, keeper: HeadroomKeeper) -> None:
+async def test_what_could_not_be_written_is_tried_again(world: World, keeper: HeadroomController) -> None:
     add_typical(world)
     add_node(world, "n1", 10)
     world.fake.faults.add("patch", "nodes", answer(403))
@@ -226,7 +226,7 @@ async def test_what_could_not_be_written_is_tried_again(world: World, keeper: He
 
 
 async def test_nodes_after_one_that_could_not_be_written_are_looked_at_the_next_time(
-    world: World, keeper: HeadroomKeeper
+    world: World, keeper: HeadroomController
 ) -> None:
     add_typical(world)
     names = [f"n{number}" for number in range(4)]
@@ -241,7 +241,7 @@ async def test_nodes_after_one_that_could_not_be_written_are_looked_at_the_next_
 
 async def test_a_node_that_is_gone_is_no_failure_and_not_looked_at_again(world: World) -> None:
     done: list[str] = []
-    keeper = HeadroomKeeper(world.kube, world.parts.cluster, KEEPING, world.parts.typical, done.append)
+    keeper = HeadroomController(world.kube, world.parts.cluster, KEEPING, world.parts.typical, done.append)
     add_typical(world)
     add_node(world, "n1", 10)
     world.fake.faults.add("get", "nodes", answer(404))
@@ -253,7 +253,7 @@ async def test_a_node_that_is_gone_is_no_failure_and_not_looked_at_again(world: 
 async def test_what_is_written_is_counted(world: World) -> None:
     done: list[str] = []
     clock = Clock()
-    keeper = HeadroomKeeper(
+    keeper = HeadroomController(
         world.kube, world.parts.cluster, LATER, world.parts.typical, done.append, clock=clock.monotonic
     )
     add_typical(world)
@@ -287,7 +287,7 @@ async def test_what_is_typical_is_learned_at_once_and_then_each_minute_while_all
         await until(lambda: looks[0] > enough)
         return learned[0]
 
-    keeper = HeadroomKeeper(world.kube, world.parts.cluster, KEEPING, mix, clock=clock.monotonic)
+    keeper = HeadroomController(world.kube, world.parts.cluster, KEEPING, mix, clock=clock.monotonic)
     running = asyncio.create_task(keeper.run(ready))
     assert await some_looks() == 0
     seen[0] = True
@@ -300,7 +300,7 @@ async def test_what_is_typical_is_learned_at_once_and_then_each_minute_while_all
 
 
 async def test_a_keeper_that_fails_says_so_and_tries_again(
-    world: World, keeper: HeadroomKeeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, keeper: HeadroomController, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(headroom_module, "_EVERY_S", 0.0)
     monkeypatch.setattr(headroom_module, "_FIRST_RETRY_S", 0.01)
@@ -314,7 +314,7 @@ async def test_a_keeper_that_fails_says_so_and_tries_again(
     assert caplog.text.count("the taints koordgate.io/headroom are not up to date; trying again") == 2
 
 
-async def test_without_pods_that_hold_devices_nothing_is_tainted(world: World, keeper: HeadroomKeeper) -> None:
+async def test_without_pods_that_hold_devices_nothing_is_tainted(world: World, keeper: HeadroomController) -> None:
     add_node(world, "n1", 1)
     await tend(world, keeper)
     assert taints(world, "n1") == []
@@ -322,7 +322,7 @@ async def test_without_pods_that_hold_devices_nothing_is_tainted(world: World, k
 
 @pytest.mark.parametrize("node", ["full", "nowhere"])
 async def test_a_pod_that_names_a_node_and_holds_nothing_there_taints_no_node(
-    world: World, keeper: HeadroomKeeper, node: str
+    world: World, keeper: HeadroomController, node: str
 ) -> None:
     add_typical(world)
     add_node(world, "n1", 32)
@@ -339,7 +339,7 @@ async def test_mode_remove_takes_away_this_taint_and_no_other(world: World) -> N
     add_node(world, "n2", 1, OTHER)
     done: list[str] = []
     removing = HeadroomSettings(mode="remove")
-    keeper = HeadroomKeeper(world.kube, world.parts.cluster, removing, world.parts.typical, done.append)
+    keeper = HeadroomController(world.kube, world.parts.cluster, removing, world.parts.typical, done.append)
     await tend(world, keeper)
     assert (taints(world, "n1"), taints(world, "n2"), done) == ([OTHER], [OTHER], ["removed"])
     world.see()

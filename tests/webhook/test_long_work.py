@@ -34,7 +34,7 @@ def account(world: World) -> SearchTime:
     """What namespaces have used: filter, preemption, binds and gangs share it."""
     shared = world.parts.extender._search_time
     assert world.parts.bindings._search_time is shared
-    assert world.parts.keeper._new_room()._search_time is shared
+    assert world.parts.gang_controller._new_room()._search_time is shared
     return shared
 
 

@@ -13,24 +13,24 @@ from world import World, gpu_pod
 
 from allocator.vocabulary.holdings import DeviceName
 from koordgate.kube.resource import DEVICE_TAINT_RULES, NODE_ALLOCATIONS, PODS, RESOURCE_SLICES
-from webhook.dra.taints import PREFIX, RuleFeed, TaintKeeper, rule, rule_name
+from webhook.dra.taints import PREFIX, RuleFeed, TaintController, rule, rule_name
 
 RULES = DEVICE_TAINT_RULES[1]
 CARD_0, CARD_1 = (DeviceName(DRIVER, "n1", f"gpu-{minor}") for minor in range(2))
 
 
 @pytest.fixture
-def tainted(world: World) -> tuple[World, TaintKeeper, RuleFeed]:
+def tainted(world: World) -> tuple[World, TaintController, RuleFeed]:
     world.add_node("n1", device_entry(0), device_entry(1))
     world.fake.put(RESOURCE_SLICES.path(), resource_slice("n1", cards("n1", 2)))
     feed = RuleFeed()
-    keeper = TaintKeeper(world.kube, world.parts.cluster, feed, lambda: RULES)
+    keeper = TaintController(world.kube, world.parts.cluster, feed, lambda: RULES)
     world.see()
     return world, keeper, feed
 
 
 @asynccontextmanager
-async def running(keeper: TaintKeeper, *, ready: bool = True) -> AsyncIterator[None]:
+async def running(keeper: TaintController, *, ready: bool = True) -> AsyncIterator[None]:
     task = asyncio.create_task(keeper.run(lambda: ready))
     try:
         yield
@@ -72,7 +72,7 @@ def test_a_rule_keeps_dra_from_scheduling_onto_one_device() -> None:
     assert (beginning, len(digest)) == ("koordgate", 32)
 
 
-async def test_held_cards_are_tainted_and_free_ones_are_not(tainted: tuple[World, TaintKeeper, RuleFeed]) -> None:
+async def test_held_cards_are_tainted_and_free_ones_are_not(tainted: tuple[World, TaintController, RuleFeed]) -> None:
     world, keeper, _ = tainted
     async with running(keeper):
         await bind(world, "p", 50)
@@ -85,7 +85,7 @@ async def test_held_cards_are_tainted_and_free_ones_are_not(tainted: tuple[World
 
 
 async def test_rules_of_others_and_rules_that_are_there_are_left_alone(
-    tainted: tuple[World, TaintKeeper, RuleFeed],
+    tainted: tuple[World, TaintController, RuleFeed],
 ) -> None:
     world, keeper, feed = tainted
     theirs: list[Any] = [
@@ -104,7 +104,7 @@ async def test_rules_of_others_and_rules_that_are_there_are_left_alone(
 
 
 async def test_a_rule_that_another_replica_made_or_deleted_is_no_failure(
-    tainted: tuple[World, TaintKeeper, RuleFeed],
+    tainted: tuple[World, TaintController, RuleFeed],
 ) -> None:
     world, keeper, feed = tainted
     world.fake.put(RULES.path(), rule(CARD_0, RULES.api_version))  # not seen yet
@@ -118,7 +118,7 @@ async def test_a_rule_that_another_replica_made_or_deleted_is_no_failure(
 
 
 async def test_a_rule_that_exists_already_keeps_no_other_from_being_made(
-    tainted: tuple[World, TaintKeeper, RuleFeed],
+    tainted: tuple[World, TaintController, RuleFeed],
 ) -> None:
     world, keeper, _ = tainted
     known = min((rule(card, RULES.api_version) for card in (CARD_0, CARD_1)), key=lambda one: one["metadata"]["name"])
@@ -129,7 +129,7 @@ async def test_a_rule_that_exists_already_keeps_no_other_from_being_made(
         await world.fake.until(lambda: devices(world) == ["gpu-0", "gpu-1"])
 
 
-async def test_a_refusal_is_tried_again(tainted: tuple[World, TaintKeeper, RuleFeed]) -> None:
+async def test_a_refusal_is_tried_again(tainted: tuple[World, TaintController, RuleFeed]) -> None:
     world, keeper, _ = tainted
     world.fake.faults.add("create", "devicetaintrules", answer(403))
     await bind(world, "p", 50)
@@ -137,7 +137,7 @@ async def test_a_refusal_is_tried_again(tainted: tuple[World, TaintKeeper, RuleF
         await world.fake.until(lambda: devices(world) == ["gpu-0"])
 
 
-async def test_nothing_is_written_before_all_has_been_seen(tainted: tuple[World, TaintKeeper, RuleFeed]) -> None:
+async def test_nothing_is_written_before_all_has_been_seen(tainted: tuple[World, TaintController, RuleFeed]) -> None:
     world, keeper, feed = tainted
     world.fake.put(RULES.path(), rule(CARD_0, RULES.api_version))
     listing(world, feed)

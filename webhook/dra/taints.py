@@ -64,7 +64,7 @@ class RuleFeed(Listing):
         self.changed()
 
 
-class TaintKeeper:
+class TaintController:
     """Keeps the rules.
 
     `served`: the version of the rules that the API server serves; None while it serves none.

@@ -82,7 +82,7 @@ class Eased:
         return [*takewhile(lambda node: now - self._since[node] >= self._seconds, self._since)]
 
 
-class HeadroomKeeper:
+class HeadroomController:
     """Keeps the taints.
 
     `cluster`: what nodes have, and what is requested and held of it. `mix`: returns which requests are typical now; the

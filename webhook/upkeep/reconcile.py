@@ -14,7 +14,7 @@ those for which one replica has seen the holding as it is, by its own monotonic 
 first one may be of any length; only the second one must outlast a request.
 
 What a Pod of a gang that is bound as a whole was given is held for it again then: the others may be bound already, and
-the gang would be half without this room. The gang's keeper gives it back if none of them is.
+the gang would be half without this room. The gang's controller gives it back if none of them is.
 
 A Pod may end while its bind is under way. Its end and what the bind records are two events, and either may be seen
 first: whoever sees the second one releases the holding. A Pod's end finds what is recorded; a holding that is seen for
@@ -101,7 +101,7 @@ def patience(holding: Holding, grace: float) -> float:
         return grace
     if holding.until == WITHOUT_LIMIT:
         return math.inf
-    if holding.until:  # the gang's keeper gives it back; this is for one that nobody tends
+    if holding.until:  # the gang's controller gives it back; this is for one that nobody tends
         return grace + min(max(holding.until - holding.since, 0), _MAX_HOLD_S)
     return grace / 2
 
@@ -277,7 +277,7 @@ class Reconciler:
         match judge(holding, node, live, 0.0, self._grace):
             case "gone" | "finished" | "moved" as ended:
                 return await self._release(holding.uid, node, ended)
-            case None:  # a watch will tell the end of a Pod that is bound, and its gang's keeper gives back a hold
+            case None:  # a watch will tell the end of a Pod that is bound, and its gang's controller gives back a hold
                 return bool(holding.until) or bool(live and live[1] and live[1].node)
             case _:
                 return True  # the timer does that

@@ -90,7 +90,7 @@ async def no_pods(namespace: str) -> AsyncIterator[Raw]:  # noqa: ARG001 a `List
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowParts:
-    """What a keeper uses."""
+    """What a controller uses."""
 
     seen: SeenObjects  # what the API server's objects say
     held: Held  # the ledger, to be read only
@@ -106,7 +106,7 @@ class ShadowParts:
     list_pods: ListPods = no_pods  # lists the Pods of a namespace
 
 
-class ShadowKeeper:
+class ShadowController:
     """Follows observed Pods."""
 
     def __init__(self, parts: ShadowParts, followed: FollowedPods) -> None:
@@ -288,7 +288,7 @@ class ShadowKeeper:
 
 
 class ObservedPodFeed(PodFeed):
-    """Takes in Pods as `PodFeed` does, and shows them to the keeper of observed ones."""
+    """Takes in Pods as `PodFeed` does, and shows them to the controller of observed ones."""
 
     def __init__(
         self,
@@ -296,11 +296,11 @@ class ObservedPodFeed(PodFeed):
         ended: Callable[[PodInfo], None],
         bound: Callable[[PodInfo], None],
         types: DeviceTypes,
-        keeper: ShadowKeeper,
+        controller: ShadowController,
         listed: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(cluster, ended, bound, types, listed=listed)
-        self._keeper = keeper
+        self._keeper = controller
 
     def there(self, obj: Raw) -> None:
         """Take in a Pod."""

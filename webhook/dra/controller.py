@@ -26,7 +26,7 @@ Key = tuple[str, str]
 
 
 class ClaimReports(Protocol):
-    """Reports what the keeper found."""
+    """Reports what the controller found."""
 
     def mended(self, kind: Freed) -> None:
         """A reservation was released for this reason."""
@@ -38,7 +38,7 @@ class ClaimReports(Protocol):
         """Of these claims (by namespace and name) it is not known which devices they hold on these nodes."""
 
 
-class ClaimKeeper:
+class ClaimController:
     """Keeps reservations.
 
     `cluster`: what is known; its claims report here what they let go of. `clock`: monotonic seconds. `grace`: seconds

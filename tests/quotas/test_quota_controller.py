@@ -1,4 +1,4 @@
-"""The keeper of mirrors on a fake API server: what it writes, whom it leaves alone, and what failures do."""
+"""The controller of mirrors on a fake API server: what it writes, whom it leaves alone, and what failures do."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -13,8 +13,8 @@ from allocator.vocabulary.devicetype import BUILT_IN
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import RESOURCE_QUOTAS
 from koordgate.kube.watch import Reflector
-from webhook.quotas import keeper as keeper_module
-from webhook.quotas.keeper import QuotaKeeper
+from webhook.quotas import controller as controller_module
+from webhook.quotas.controller import QuotaController
 from webhook.quotas.mirror import MIRROR_LABEL, Quota, mirror_body, written_names
 from webhook.quotas.table import LimitTable, QuotaFeed
 
@@ -32,17 +32,17 @@ async def fake() -> AsyncIterator[FakeKube]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures are tried again at once."""
-    monkeypatch.setattr(keeper_module, "_FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(controller_module, "_FIRST_RETRY_S", 0.01)
 
 
 class Kept:
-    """A keeper, and what it has complained about."""
+    """A controller, and what it has complained about."""
 
     def __init__(self, kube: KubeClient, exempt: tuple[str, ...] = ()) -> None:
         self.problems: dict[str, tuple[str, ...]] = {}
         self.table = LimitTable(BUILT_IN)
         written = written_names(BUILT_IN, "kubernetes.io")
-        self.keeper = QuotaKeeper(kube, self.table, written, exempt.__contains__, self.problems.__setitem__)
+        self.controller = QuotaController(kube, self.table, written, exempt.__contains__, self.problems.__setitem__)
         self.watch = Reflector(kube, RESOURCE_QUOTAS, QuotaFeed(self.table))
 
 
@@ -51,9 +51,9 @@ async def keeping(kube: KubeClient, replicas: int = 1, exempt: tuple[str, ...] =
     kept = [Kept(kube, exempt) for _ in range(replicas)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one.watch.run()) for one in kept]
-        tasks += [group.create_task(one.keeper.run(one.watch.synced)) for one in kept]
+        tasks += [group.create_task(one.controller.run(one.watch.synced)) for one in kept]
         for one in kept:
-            await until(one.keeper.settled.is_set)
+            await until(one.controller.settled.is_set)
         yield kept
         for task in tasks:
             task.cancel()
@@ -239,12 +239,12 @@ async def test_a_bug_about_one_quota_is_reported_holds_up_no_other_and_is_tried_
             raise LookupError("what nobody expected")
         return write(quota, limits, known)
 
-    monkeypatch.setattr(keeper_module, "mirror_body", written)
+    monkeypatch.setattr(controller_module, "mirror_body", written)
     put(fake, "a", nvidia="2")
     put(fake, "b", nvidia="3")
     async with keeping(kube) as (one,):
         assert one.problems["team/a"] == ("its mirror a.koordgate cannot be written: LookupError",)
         assert limit(fake, "b.koordgate") == "300"
         assert "quota team/a cannot be mirrored" in caplog.text
-        monkeypatch.setattr(keeper_module, "mirror_body", write)
+        monkeypatch.setattr(controller_module, "mirror_body", write)
         await until(lambda: limit(fake, "a.koordgate") == "200" and not one.problems["team/a"])

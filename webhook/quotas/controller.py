@@ -25,7 +25,7 @@ _OVERTAKEN: Final = (Conflict, NotFound)  # another replica was faster; the watc
 Complain = Callable[[str, tuple[str, ...]], None]
 
 
-class QuotaKeeper:
+class QuotaController:
     """Keeps mirrors.
 
     `skipped`: whether no Pod of a namespace is translated; quotas there count their Pods as ever. `complain`: called

@@ -220,7 +220,7 @@ class _Memory:
     reported: tuple[str, float] = ("", -math.inf)  # the reason that was reported last, and when
 
 
-class GangKeeper:
+class GangController:
     """Tends gangs.
 
     `hold_seconds`: how long room is held while no Pod of the gang is bound. `released`: called with a node where other
