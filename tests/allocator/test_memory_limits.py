@@ -223,8 +223,8 @@ def test_the_limits_of_all_that_runs_at_once_never_exceed_a_card(
                 for running in at_once(obj)
             )
         on = on.with_holding(Holding(f"uid-{number}", "default", f"p{number}", 0, placed.shares))
-    for card in on.devices:
-        assert used[card.id] * MIB <= card.capacity["gpu-memory"]
+    for held in on.devices:
+        assert used[held.id] * MIB <= held.capacity["gpu-memory"]
 
 
 # --- what is written

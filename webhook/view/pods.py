@@ -21,7 +21,7 @@ T = TypeVar("T")
 class PodTable:
     """The Pods.
 
-    `changes`: where the node of each Pod that holds something is published when the Pod comes, changes or goes.
+    `changes`: where the node of each bound Pod is published when the Pod comes, changes or goes.
     `loads`: what all Pods of a node request in sum, ours and others. `mix`: counts what is typical of our Pods; None
     where nobody asks for it. `clock`: seconds since any moment.
     """
@@ -96,7 +96,8 @@ class PodTable:
         if pod is not None and pod.node and pod.finished:
             self._end(pod)
         for changed in (known, pod):
-            if changed is not None and changed.node and changed.holds:
+            # Also one that states no holding: what the ledger has for it is disputed.
+            if changed is not None and changed.node:
                 self._changes.touch(changed.node)
 
     def _take_out(self, pod: PodInfo) -> None:
