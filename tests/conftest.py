@@ -28,12 +28,13 @@ settings.register_profile("thorough", settings.get_profile("koordgate"), max_exa
 settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
 
 
-@pytest.hookimpl(trylast=True)  # the folders mark their tests first
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say for `--dist loadgroup` what runs in one worker: a file, and all that uses the machine's one node."""
     for item in items:
+        on_node = item.get_closest_marker("node") or {"node", "incluster"}.intersection(item.path.parts)
         if not item.get_closest_marker("xdist_group"):  # files that share a control plane have one
-            item.add_marker(pytest.mark.xdist_group("node" if item.get_closest_marker("node") else item.path.name))
+            item.add_marker(pytest.mark.xdist_group("node" if on_node else item.path.name))
 
 
 async def _at_once(_seconds: float) -> None:

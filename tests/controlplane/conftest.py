@@ -129,7 +129,9 @@ async def policed(binaries: Binaries) -> AsyncIterator[ControlPlane]:
     Its controllers check the types of policies. Each file that uses it has namespaces and nodes of its own there.
     """
     objects = [one for one in chart.render(binaries, POLICED) if one["kind"] not in WEBHOOKS]
-    async with ControlPlane(binaries, controller_manager=True, users={KUBELET: ["system:nodes"]}) as started:
+    users = {KUBELET: ["system:nodes"]}
+    controllers = "*,-node-lifecycle-controller"  # it would taint nodes that no kubelet tends
+    async with ControlPlane(binaries, controller_manager=True, controllers=controllers, users=users) as started:
         await chart.install(started, objects)
         yield started
 

@@ -34,15 +34,18 @@ async def down(plane: ControlPlane, binaries: Binaries, installed: list[JsonObje
     await plane.ensure_namespace("down")
 
     async with plane.admin() as admin:
+        await admin.create(pods_path("down"), pod("early", "down", CPU))
+        forged = {"metadata": {"annotations": {DEVICE_ALLOCATED: "{}"}}}
 
         async def seen() -> bool:
-            forged = admin.create(pods_path("down"), saying(annotations={DEVICE_ALLOCATED: "{}"}), dryRun="All")
             try:
-                return await refused(admin, asking({"example.com/queue": "1"})) and bool(await unreached(forged))
-            except ApiError:
+                told = await unreached(admin.patch(pods_path("down", "early"), forged, dryRun="All"))
+            except ApiError:  # a policy that does more than take notes
                 return False
+            return bool(told) and await refused(admin, asking({"example.com/queue": "1"}))
 
         await until(seen, "the API server goes by the new match conditions, and by the policies that take notes")
+        await admin.delete(pods_path("down", "early"), {"gracePeriodSeconds": 0})
     yield
     await chart.install(plane, installed)
 

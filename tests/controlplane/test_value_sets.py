@@ -14,21 +14,20 @@ from localplane.admin import APPLY_PATCH, AdminClient, ApiError
 from localplane.binaries import Binaries, BuildError
 from localplane.plane import ControlPlane
 
-pytestmark = pytest.mark.xdist_group("policed")
 QUERY = {"fieldManager": "helm", "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def prepared(policed: ControlPlane) -> AsyncIterator[AdminClient]:
+async def prepared(binaries: Binaries) -> AsyncIterator[AdminClient]:
     """A control plane without webhooks, and the definitions that objects of other projects need."""
     try:
         foreign = definitions.of_others()
     except BuildError as error:
         missing(str(error))
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "koordgate-doctor"}}
-    async with policed.admin() as admin:
-        await policed.ensure_namespace("team-a")  # doctor.tryIn
-        await chart.install(policed, foreign)
+    async with ControlPlane(binaries) as plane, plane.admin() as admin:
+        await plane.ensure_namespace("team-a")  # doctor.tryIn
+        await chart.install(plane, foreign)
         await admin.apply(account, namespace=chart.NAMESPACE)  # dry runs of Pods ask for theirs
         yield admin
 
