@@ -20,6 +20,7 @@ QUERY = {"fieldManager": "helm", "force": "true", "dryRun": "All", "fieldValidat
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def prepared(binaries: Binaries) -> AsyncIterator[AdminClient]:
     """A control plane without webhooks, and the definitions that objects of other projects need."""
+    own = [item for item in chart.render(binaries) if item["kind"] == "CustomResourceDefinition"]
     try:
         foreign = definitions.of_others()
     except BuildError as error:
@@ -27,7 +28,7 @@ async def prepared(binaries: Binaries) -> AsyncIterator[AdminClient]:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "koordgate-doctor"}}
     async with ControlPlane(binaries) as plane, plane.admin() as admin:
         await plane.ensure_namespace("team-a")  # doctor.tryIn
-        await chart.install(plane, foreign)
+        await chart.install(plane, [*own, *foreign])
         await admin.apply(account, namespace=chart.NAMESPACE)  # dry runs of Pods ask for theirs
         yield admin
 
