@@ -633,7 +633,8 @@ def test_what_a_pod_requests_counts_from_the_moment_it_is_sent_somewhere() -> No
             model.give("n00", pod.request, pod.uid)
             model.show(view, "n00")
     assert sent == ["n00", "n01", "n00", "n01", "n02"]
-    view.pods.put(replace(asking(request(app("main", gpus(1))), "p0"), node="n00"))
+    shares = model.held["n00"]["p0"].shares
+    view.pods.put(replace(asking(request(app("main", gpus(1))), "p0"), node="n00", shares=shares))
     assert ranking.standing(asking(request(app("main", gpus(1)))), names) == {"n00": 0, "n01": 0, "n02": 1}
 
 
