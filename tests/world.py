@@ -35,7 +35,7 @@ from webhook.assembly import assemble
 from webhook.ledger.kube import RecordHandler, cluster_store
 from webhook.review import Request, Response
 from webhook.scheduling.account import Occasion
-from webhook.scheduling.pace import Effort, at_once
+from webhook.scheduling.fairness import Effort, at_once
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings, types_of
 from webhook.view.claimfeed import ClaimFeed, SliceFeed, kube_claims

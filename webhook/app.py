@@ -15,7 +15,7 @@ from webhook.assembly import Parts, wall_clock
 from webhook.devicemap.access import TokenGuard
 from webhook.devicemap.feed import MapFeed, WaitingPods
 from webhook.devicemap.server import MapServer
-from webhook.edge import Draining, Edge, Stranger
+from webhook.edge import CallerCheck, Draining, Edge
 from webhook.settings import ServeSettings
 
 _LOG: Final = logging.getLogger(__name__)
@@ -26,18 +26,18 @@ def make_app(
     parts: Parts,
     unready: Callable[[], list[str]],
     draining: Draining | None = None,
-    stranger: Stranger = lambda _http: "",
+    why_refused: CallerCheck = lambda _http: "",
     *,
     sick: Callable[[], list[str]] = list,
 ) -> web.Application:
     """Make the application that the API server, the kubelet and Prometheus call.
 
     `unready`: the reasons why the process is not ready, a clause each; empty when it is. `draining`: `begun` is set
-    once the process is to end. `stranger`: why the caller of a review is refused; "" if it is not. `sick`: the reasons
-    why only a restart helps, likewise.
+    once the process is to end. `why_refused`: says why a caller is refused; "" if it is not. `sick`: the reasons why
+    only a restart helps, likewise.
     """
     metrics = parts.metrics
-    edge = Edge(parts.settings.serve, metrics, draining or Draining(), stranger, tracing=parts.tracing)
+    edge = Edge(parts.settings.serve, metrics, draining or Draining(), why_refused, tracing=parts.tracing)
 
     async def healthz(_: web.Request) -> web.Response:
         return _verdict("not healthy", sick())
@@ -77,11 +77,11 @@ def _verdict(what: str, reasons: list[str]) -> web.Response:
 
 
 def make_extender(
-    parts: Parts, draining: Draining | None = None, stranger: Stranger = lambda _http: ""
+    parts: Parts, draining: Draining | None = None, why_refused: CallerCheck = lambda _http: ""
 ) -> web.Application:
     """Make the application that kube-scheduler calls, for a port of its own.
 
-    `draining`: `begun` is set once the process is to end. `stranger`: why the caller of a request is refused; "" if it
+    `draining`: `begun` is set once the process is to end. `why_refused`: says why a caller is refused; "" if it
     is not.
     """
     edge = Edge(parts.settings.serve, parts.metrics, draining or Draining(), tracing=parts.tracing)
@@ -94,7 +94,7 @@ def make_extender(
     }
     for verb, handler in handlers.items():
         path = f"/scheduler/{verb}"
-        app.router.add_post(path, edge.extender(path, handler, stranger))
+        app.router.add_post(path, edge.extender(path, handler, why_refused))
     return app
 
 

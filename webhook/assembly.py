@@ -31,7 +31,7 @@ from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import Binders, BindingWebhooks
 from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
-from webhook.scheduling.pace import SearchTime
+from webhook.scheduling.fairness import SearchTime
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, mirror_of, read_mix, types_of
 from webhook.shadow.controller import ListPods, ShadowController, ShadowParts, no_pods
@@ -224,7 +224,7 @@ def assemble(  # noqa: PLR0913 keyword-only, most with a default
             gates=together,
             charges=settings.quota.enabled,
             slots=SlotDefaults(slots.types, slots.namespaces),
-            tells=settings.devices.quota_environment,
+            quota_environment=settings.devices.quota_environment,
             limits=LimitPolicy(settings.limits.provider, frozenset(settings.limits.require)),
             tolerations=settings.devices.tolerations,
         ),

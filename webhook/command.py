@@ -51,7 +51,7 @@ from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.settings import WebhookSettings, types_of
 from webhook.shadow.controller import ObservedPodFeed
-from webhook.tls.callers import Refusals, ask_for_certificate, stranger
+from webhook.tls.callers import Refusals, ask_for_certificate, why_refused
 from webhook.tls.certs import ClientSecret, FileSource, LastingSource, SecretSource, Source
 from webhook.tls.register import Registration
 from webhook.tls.timing import Timing
@@ -343,7 +343,7 @@ class Replica:
         refused = self._no_api_server if serve.client_authority else lambda _http: ""
         app = make_app(self.parts, self.unready, self.draining, refused, sick=self.sick)
         extender = (
-            make_extender(self.parts, self.draining, self._stranger)
+            make_extender(self.parts, self.draining, self._why_refused)
             if asks
             else make_extender(self.parts, self.draining)
         )
@@ -360,9 +360,9 @@ class Replica:
             _LOG.info("draining for %.0f s", serve.shutdown_delay_seconds)
             await asyncio.sleep(serve.shutdown_delay_seconds)
 
-    def _stranger(self, http: web.Request) -> str:
+    def _why_refused(self, http: web.Request) -> str:
         """Why the caller of a request is not the scheduler; "" if it is."""
-        reason = stranger(http.get_extra_info("peercert"), self._settings.scheduler.common_name)
+        reason = why_refused(http.get_extra_info("peercert"), self._settings.scheduler.common_name)
         if reason:
             self._refusals.request(reason)
         return reason
@@ -370,7 +370,7 @@ class Replica:
     def _no_api_server(self, http: web.Request) -> str:
         """Why the caller of a review is not the API server; "" if it is."""
         name = self._settings.serve.client_name
-        reason = stranger(http.get_extra_info("peercert"), name, "serve.clientName")
+        reason = why_refused(http.get_extra_info("peercert"), name, "serve.clientName")
         if not reason:
             return ""
         self._refusals.request(reason, port="the webhooks")

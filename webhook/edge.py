@@ -135,7 +135,7 @@ _QUIET_S: Final = 1.0  # after the log reports a review that was not answered: i
 Sync = Callable[[review.Request], review.Response]
 Async = Callable[[review.Request, float], Awaitable[review.Response]]
 Handler = Callable[[web.Request], Awaitable[web.Response]]
-Stranger = Callable[[web.Request], str]
+CallerCheck = Callable[[web.Request], str]
 """Why the caller of a request is refused; "" if it is not."""
 
 
@@ -163,8 +163,8 @@ class _Patience:
 class Edge:
     """Turns HTTP requests into calls of handlers, and their results and errors into answers.
 
-    `draining`: `begun` is set once the process is to end. `stranger`: why the caller of a review is refused; "" if it
-    is not.
+    `draining`: `begun` is set once the process is to end. `why_refused`: says why a caller is refused; "" if
+    it is not.
     """
 
     def __init__(
@@ -172,11 +172,11 @@ class Edge:
         serve: ServeSettings,
         metrics: WebhookMetrics,
         draining: Draining,
-        stranger: Stranger = lambda _http: "",
+        why_refused: CallerCheck = lambda _http: "",
         *,
         tracing: Tracing = OFF,
     ) -> None:
-        self._stranger = stranger
+        self._why_refused = why_refused
         self._tracing = tracing
         self._bodies = Bodies(serve.body_limit_bytes, serve.bodies_bytes)
         self._deadline = serve.deadline_seconds
@@ -205,7 +205,7 @@ class Edge:
         async def serve(http: web.Request) -> web.Response:
             began = time.perf_counter()
             patience = self._patience(http)
-            if reason := self._stranger(http):
+            if reason := self._why_refused(http):
                 count["denied"]()
                 self._metrics.refusals.labels(path, review.RefusalReason.CALLER).inc()
                 return self._fail(HTTPStatus.FORBIDDEN, reason)
@@ -264,17 +264,17 @@ class Edge:
             message = f"a bug in koordgate (review {question.uid}); the traceback is in its log, please report it"
             return review.errored(message, review.RefusalReason.BUG, HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object], stranger: Stranger) -> Handler:
+    def extender(self, path: str, handler: Callable[[Mapping[str, Any]], object], why_refused: CallerCheck) -> Handler:
         """Serve a call of kube-scheduler, and refuse all other callers.
 
-        `stranger`: why the caller is refused; "" if it is not.
+        `why_refused`: why the caller is refused; "" if it is not.
         """
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe
 
         async def serve(http: web.Request) -> web.Response:
             began = time.perf_counter()
-            reason = stranger(http)
+            reason = why_refused(http)
             if reason:
                 count["denied"]()
                 return self._respond(orjson.dumps({"Error": reason}), HTTPStatus.FORBIDDEN)

@@ -319,7 +319,7 @@ class PodRequest:
     containers: tuple[ContainerAsk, ...]
     cpu: CpuAsk | None = None  # its request for CPUs and NUMA nodes; None if these are left to the kubelet
     wishes: Wishes = field(default=NO_WISHES)  # how its devices are to be chosen
-    told: bool = False  # whether its bind states what each container may use of its devices
+    states_quotas: bool = False  # whether its bind states what each container may use of its devices
     # (resource, amount) pairs of what quotas count of the Pod. What it holds of all devices together stays within each.
     most: tuple[tuple[str, int], ...] = ()
     # (container, bytes of each of its GPUs) pairs of the containers that may use more memory than they ask for while it

@@ -409,7 +409,7 @@ class NodeDevices:
     runtime: NodeRuntime | None = None  # what the node's container runtime can do; None if the object does not tell
     # what containers have of their cards' memory, as text that `read_uses` reads. Nothing is decided by it, so that it
     # makes no difference, and it is read only where somebody looks.
-    told: str = field(default="", compare=False)
+    memory_uses: str = field(default="", compare=False)
 
     def named(self, node_labels: Mapping[str, str]) -> tuple[Device, ...]:
         """The devices; a GPU whose model or vendor neither its entry nor the object states has that of the Node's."""
@@ -470,7 +470,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
     links = _read_wiring(devices, sockets, annotations, problems)
     numberings, strange = read_numberings(annotations.get(DEVICE_NUMBERS))
     runtime, unlike = read_runtime(annotations.get(NODE_RUNTIME))
-    told = annotations.get(MEMORY_LIMITS)
+    uses = annotations.get(MEMORY_LIMITS)
     problems.extend(filter(None, [strange, unlike]))
     return NodeDevices(
         str(metadata.get("name", "")),
@@ -485,7 +485,7 @@ def read_device_object(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) ->
         {identity: frozenset(uids) for identity, uids in held.items() if uids.difference({""})},
         numberings,
         runtime,
-        told if isinstance(told, str) and len(told) <= MAX_USES_LENGTH else "",
+        uses if isinstance(uses, str) and len(uses) <= MAX_USES_LENGTH else "",
     )
 
 

@@ -274,7 +274,7 @@ def read_node(
     """
     devices = NodeDevices(name, ()) if device is None else read_device_object(device, known.types)
     problems = [f"Device {name}: {problem}" for problem in devices.problems]
-    uses, unclear = read_uses(devices.told)
+    uses, unclear = read_uses(devices.memory_uses)
     problems += [f"Device {name}: {unclear}"] if unclear else []
     metadata: Mapping[str, Any] = obj["metadata"] if obj is not None else {}
     classes, wrong = ((), ()) if obj is None else node_classes(metadata, known.types, known.pools)

@@ -27,7 +27,7 @@ from webhook.settings import WebhookSettings, adoption_of, types_of, without_gat
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import Complain, DeviceFeed, GroupFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.livepods import LivePods
-from webhook.view.podinfo import PodInfo, Stranger, read_either
+from webhook.view.podinfo import OtherPod, PodInfo, read_either
 
 Raw = dict[str, Any]
 _STOCK_SCHEDULER: Final = "system:kube-scheduler"
@@ -94,7 +94,7 @@ class Pods(LivePods):
         self._types = types
         self.by_name: dict[tuple[str, str], Raw] = {}
 
-    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:  # noqa: ARG002
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | OtherPod | None:  # noqa: ARG002
         """Read a Pod."""
         pod = self.by_name.get((namespace, name))
         return None if pod is None else read_either(pod, self._types)

@@ -27,7 +27,7 @@ from console.simulator.apiserver import AddedDefault
 from console.simulator.assumed import ASSUMED, REPLICA
 from webhook.settings import WebhookSettings
 from webhook.view.loads import Requests
-from webhook.view.podinfo import PodInfo, read_pod_info, read_stranger
+from webhook.view.podinfo import PodInfo, read_other_pod, read_pod_info
 
 Raw = dict[str, Any]
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
     read = PodReader()
     for pod in pods:
         info = read(pod, None, types)
-        there = info.counted if info is not None else read_stranger(pod).counted
+        there = info.counted if info is not None else read_other_pod(pod).counted
         if there is None:
             continue
         wanted = plugin_devices(info, types) if info is not None else _whole_devices(there.requests, types)

@@ -16,7 +16,7 @@ from webhook.shapes import BindingShape, ClaimShape, PodShape
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
 from webhook.view.livepods import LivePods
-from webhook.view.podinfo import PodInfo, Stranger, read_either
+from webhook.view.podinfo import OtherPod, PodInfo, read_either
 
 T = TypeVar("T")
 Raw = Mapping[str, Any]
@@ -66,7 +66,7 @@ class Replica(LivePods):
         }
         self._fed: list[tuple[str, Raw]] = []
 
-    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:  # noqa: ARG002
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | OtherPod | None:  # noqa: ARG002
         """Read a live Pod."""
         obj = self.pods.get((namespace, name))
         return None if obj is None else read_either(obj, self._types)

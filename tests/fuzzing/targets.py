@@ -251,7 +251,7 @@ def _same_asks(before: Mapping[str, Any], after: Mapping[str, Any], replica: Rep
     if _SCOPE not in (before["metadata"].get("annotations") or {}):  # admission may put it there, and CPUs count then
         asked_before, asked_now = replace(asked_before, cpu=None), replace(asked_now, cpu=None)
     if _SHARING not in (before["metadata"].get("annotations") or {}):  # admission may put it there
-        asked_before, asked_now = replace(asked_before, told=False), replace(asked_now, told=False)
+        asked_before, asked_now = replace(asked_before, states_quotas=False), replace(asked_now, states_quotas=False)
     if _LIMITS not in (before["metadata"].get("annotations") or {}):  # likewise
         asked_before, asked_now = (
             replace(one, wishes=replace(one.wishes, limits=False)) for one in (asked_before, asked_now)

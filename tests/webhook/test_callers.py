@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from webhook.tls import pki
-from webhook.tls.callers import Entrance, Refusals, stranger
+from webhook.tls.callers import Entrance, Refusals, why_refused
 from webhook.tls.pki import Pair
 
 NAME = "koord-scheduler"
@@ -28,8 +28,8 @@ def subject(*names: str, kind: str = "commonName") -> dict[str, Any]:
 
 
 def test_the_one_exact_common_name_is_no_stranger() -> None:
-    assert stranger(subject(NAME), NAME) == ""
-    assert stranger({"subject": ((("organizationName", "x"),), (("commonName", NAME),))}, NAME) == ""
+    assert why_refused(subject(NAME), NAME) == ""
+    assert why_refused({"subject": ((("organizationName", "x"),), (("commonName", NAME),))}, NAME) == ""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_one_exact_common_name_is_no_stranger() -> None:
     ],
 )
 def test_all_others_are_strangers_by_what_their_certificate_says(shown: dict[str, Any] | None, told: str) -> None:
-    assert told in stranger(shown, NAME)
+    assert told in why_refused(shown, NAME)
 
 
 # --- what is reported

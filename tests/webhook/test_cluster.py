@@ -281,12 +281,12 @@ def test_pods_of_all_kinds_are_distinguished(view: ClusterView, pods: PodFeed) -
         False,
         False,
     ]
-    assert view.pods.stranger("default", "annotated", "")  # with an empty allocation
-    assert view.pods.stranger("default", "stranger", "uid-stranger")
-    assert view.pods.stranger("default", "stranger", "")
-    assert not view.pods.stranger("default", "stranger", "another")
-    assert not view.pods.stranger("default", "ours", "")
-    assert not view.pods.stranger("default", "nobody", "")
+    assert view.pods.other("default", "annotated", "")  # with an empty allocation
+    assert view.pods.other("default", "stranger", "uid-stranger")
+    assert view.pods.other("default", "stranger", "")
+    assert not view.pods.other("default", "stranger", "another")
+    assert not view.pods.other("default", "ours", "")
+    assert not view.pods.other("default", "nobody", "")
 
 
 def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_without_it(
@@ -297,7 +297,7 @@ def test_a_stranger_that_gets_an_allocation_becomes_ours_and_holds_nothing_witho
     kept = view.pods.get("default", "p")
     assert kept
     assert kept.shares
-    assert not view.pods.stranger("default", "p", "uid-p")
+    assert not view.pods.other("default", "p", "uid-p")
     pods.put(plain_pod("p"))
     kept = view.pods.get("default", "p")
     assert kept is None or not (kept.asks or kept.shares)
@@ -368,7 +368,7 @@ def test_what_containers_use_is_a_change_to_look_at_and_makes_no_pod_fit() -> No
     nodes.put_devices(told)
     assert (list(seen.drain()), list(remade.drain()), fitting, nodes.uses("n1")) == (["n1"], ["n1"], ["n1"], ())
     for _ in range(2):
-        nodes.put_devices(replace(told, told=write_uses([use])))
+        nodes.put_devices(replace(told, memory_uses=write_uses([use])))
         assert nodes.uses("n1") == (use,)
     assert (list(seen.drain()), list(remade.drain()), fitting) == (["n1"], [], ["n1"])
     assert list(seen.drain()) == []

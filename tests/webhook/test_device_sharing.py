@@ -111,11 +111,11 @@ def test_other_pods_are_told_nothing_unless_the_installation_tells_all() -> None
     plain = created(obj)
     assert list(variables(plain)["a"]) == ["NVIDIA_VISIBLE_DEVICES"]
     assert DEVICE_SHARING not in plain["metadata"]["annotations"]
-    told = created(obj, replace(POLICY, tells=True))
+    told = created(obj, replace(POLICY, quota_environment=True))
     assert list(variables(told)["a"]) == ["NVIDIA_VISIBLE_DEVICES", MEMORY, CORE]
     assert told["metadata"]["annotations"][DEVICE_SHARING] == "{}"
     assert read_asks(told).request.containers == read_asks(plain).request.containers
-    assert DEVICE_SHARING not in created(pod(container()), replace(POLICY, tells=True))["metadata"].get(
+    assert DEVICE_SHARING not in created(pod(container()), replace(POLICY, quota_environment=True))["metadata"].get(
         "annotations", {}
     )
 

@@ -11,7 +11,7 @@ from world import World, asks, gpu_pod
 from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST
 from webhook.review import Response
 from webhook.view.loads import BoundRequests
-from webhook.view.podinfo import PodInfo, read_pod_info, read_stranger
+from webhook.view.podinfo import PodInfo, read_other_pod, read_pod_info
 
 Raw = dict[str, Any]
 
@@ -113,4 +113,4 @@ async def test_a_large_pod_of_others_is_none_of_ours_and_counts_as_nothing() -> 
     obj["metadata"] |= {"uid": "u-p"}
     obj["spec"]["nodeName"] = "n1"
     assert read_pod_info(obj) is None
-    assert read_stranger(obj).counted == BoundRequests("n1", ())
+    assert read_other_pod(obj).counted == BoundRequests("n1", ())

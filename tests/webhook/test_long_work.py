@@ -20,7 +20,7 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import PODS
 from webhook.command import Replica
 from webhook.gangs.room import GangRoom
-from webhook.scheduling.pace import Effort, SearchTime
+from webhook.scheduling.fairness import Effort, SearchTime
 from webhook.settings import Certificate
 from webhook.view.nodes import NodeFacts
 from webhook.view.podinfo import read_pod_info

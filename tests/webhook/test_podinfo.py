@@ -25,7 +25,7 @@ from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import PodFeed
 from webhook.view.loads import BoundRequests
-from webhook.view.podinfo import PodInfo, Stranger, annotated_holding, on_node, read_pod_info
+from webhook.view.podinfo import OtherPod, PodInfo, annotated_holding, on_node, read_pod_info
 
 Raw = dict[str, Any]
 HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
@@ -339,7 +339,7 @@ def test_a_pod_that_gives_up_its_numa_policy_while_it_waits_is_no_longer_ours() 
     feed.put(aligned)
     assert view.pods.get("default", "p")
     feed.put(cpu_pod("p", 1, ""))
-    assert view.pods.stranger("default", "p", "uid-p")
+    assert view.pods.other("default", "p", "uid-p")
 
 
 def test_gangs_follow_what_is_read_again() -> None:
@@ -391,6 +391,6 @@ def test_containers_of_every_kind_are_read() -> None:
 
 def test_of_a_stranger_amounts_from_nothing_to_what_64_bits_hold_are_counted() -> None:
     asked = (("cpu", -5), ("memory", 2**70), ("pods", 1))
-    counted = Stranger.requesting("u", "n", asked).counted
+    counted = OtherPod.requesting("u", "n", asked).counted
     assert counted == BoundRequests("n", (("cpu", 0), ("memory", 2**63 - 1), ("pods", 1)))
-    assert Stranger.requesting("u", "", asked).counted is None
+    assert OtherPod.requesting("u", "", asked).counted is None

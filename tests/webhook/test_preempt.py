@@ -13,7 +13,7 @@ from world import World, admitted, cpu_pod, gpu_pod, plain_pod
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.kube.resource import PODS
 from webhook.scheduling.extender import BadExtenderArgsError, Extender, _proposed
-from webhook.scheduling.pace import Effort
+from webhook.scheduling.fairness import Effort
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]

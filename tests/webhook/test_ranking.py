@@ -55,7 +55,7 @@ from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.scheduling.verdicts import Verdicts
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.nodes import NodeFacts
-from webhook.view.podinfo import PodInfo, Stranger
+from webhook.view.podinfo import OtherPod, PodInfo
 
 NPU = own_type("npu", "example.com/npu", Unit.DEVICES, "NPU_VISIBLE_DEVICES")
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -137,8 +137,8 @@ class Model:
         cpus, memory, taken = self.loads.get(name, (0, 0, 0))
         view.loads.put_node(name, {"cpu": 1000 * cpus, "memory": GIB * memory} if cpus else {})
         other = (("cpu", 1000 * taken), ("memory", GIB * taken), ("pods", 1))
-        made = Stranger.requesting(f"uid-{name}", name if cpus else "", other)
-        view.pods.put_stranger("default", f"other-{name}", made)
+        made = OtherPod.requesting(f"uid-{name}", name if cpus else "", other)
+        view.pods.put_other("default", f"other-{name}", made)
         ledger = view.held
         assert isinstance(ledger, Ledger)
         record = ledger.record(name)

@@ -21,7 +21,7 @@ POLICY = TranslationPolicy(
     "kubernetes.io",
     "koord-scheduler",
     charges=True,
-    tells=True,
+    quota_environment=True,
     slots=SlotDefaults({"gpu": 40}),
     limits=LimitPolicy(LimitProvider.NVIDIA_TOOLKIT, frozenset({"limited"})),
 )

@@ -26,7 +26,7 @@ from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, Typ
 from webhook.settings import TypicalSettings, read_mix
 from webhook.view import typical
 from webhook.view.cluster import SeenObjects
-from webhook.view.podinfo import PodInfo, Stranger
+from webhook.view.podinfo import OtherPod, PodInfo
 
 CARD = gpu(0)
 GPU_PRODUCT = "nvidia.com/gpu.product"
@@ -84,7 +84,7 @@ def tell(seen: SeenObjects, events: Sequence[tuple[str, PodInfo]]) -> None:
         elif what == "drop":
             seen.pods.drop(one.namespace, one.name)
         else:
-            seen.pods.put_stranger(one.namespace, one.name, Stranger.requesting(one.uid, "n1", one.requests))
+            seen.pods.put_other(one.namespace, one.name, OtherPod.requesting(one.uid, "n1", one.requests))
         mix_in(seen)
 
 

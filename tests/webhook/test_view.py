@@ -26,7 +26,7 @@ from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, TopologyFeed
 from webhook.view.nodes import NodeFacts, NodeTable
-from webhook.view.podinfo import PodInfo, Stranger, read_pod_info
+from webhook.view.podinfo import OtherPod, PodInfo, read_pod_info
 
 Raw = dict[str, Any]
 NODES = ("n1", "n2")
@@ -209,7 +209,7 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
     assert view.pods.anybody_waits(SchedulerNames())
     for name, uid in zip("ab", uids, strict=True):
         if foreign == "none of ours":
-            view.pods.put_stranger("default", name, Stranger(uid))
+            view.pods.put_other("default", name, OtherPod(uid))
         else:
             view.pods.put(info(gpu_pod(name, uid=uid, nodeName="n2")))
         view.check_invariants()
@@ -222,8 +222,8 @@ def test_one_of_our_pods_that_another_of_the_same_name_replaces_is_gone_from_eve
         assert not view.pods.has_ended("uid-1", other), "what it holds there is from a bind that failed"
     assert not view.pods.has_ended("uid-2", ""), "it was never bound, so it holds nothing that counts as free"
     assert view.snapshot("n1").used == {}, "the ledger follows"
-    assert (view.pods.stranger("default", "a", uids[0]) is not None) is (foreign == "none of ours")
-    assert not view.pods.stranger("default", "a", "uid-1")
+    assert (view.pods.other("default", "a", uids[0]) is not None) is (foreign == "none of ours")
+    assert not view.pods.other("default", "a", "uid-1")
 
 
 def test_a_pod_that_finished_unbound_counts_as_ended_on_no_node() -> None:
@@ -278,8 +278,8 @@ def test_a_pod_is_gone_once_it_was_seen_to_vanish_and_not_where_it_is_none_of_ou
     for name in "abc":
         view.pods.put(info(gpu_pod(name, nodeName=node)))
     view.pods.drop("default", "a")
-    view.pods.put_stranger("default", "b", Stranger("uid-b"))
-    view.pods.put_stranger("default", "c", Stranger("uid-another"))
+    view.pods.put_other("default", "b", OtherPod("uid-b"))
+    view.pods.put_other("default", "c", OtherPod("uid-another"))
     assert [view.pods.is_gone(uid) for uid in ("uid-a", "uid-b", "uid-c", "uid-d")] == [True, False, True, False]
     view.pods.put(info(gpu_pod("b", nodeName=node)))
     view.pods.put(info({**gpu_pod("b", nodeName="n1"), "status": {"phase": "Failed"}}))
@@ -296,7 +296,7 @@ SPOILT: dict[str, Callable[[Any], object]] = {
     "none waits": lambda pods: pods._waiting.clear(),
     "gangs": lambda pods: pods._gangs["default/g"].update({"uid-b": ""}),
     "whole gangs": lambda pods: pods._all_or_nothing.update({"default/g": {"uid-b": pods._by_uid["uid-b"]}}),
-    "strangers": lambda pods: pods._strangers.update({("default", "a"): Stranger("uid-a")}),
+    "strangers": lambda pods: pods._strangers.update({("default", "a"): OtherPod("uid-a")}),
     "a later name": lambda pods: pods._by_name.update({("default", "c"): pods._by_name.pop(("default", "a"))}),
     "an earlier name": lambda pods: pods._by_name.update({("default", "0"): pods._by_name.pop(("default", "a"))}),
     "requested": lambda pods: pods._loads._requested["n1"].update(pods=2),

@@ -48,7 +48,7 @@ def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ..
 
 
 def wanted_env(
-    container: ContainerReading, shown: Sequence[DeviceType], *, told: bool, limits: Mapping[str, str]
+    container: ContainerReading, shown: Sequence[DeviceType], *, states_quotas: bool, limits: Mapping[str, str]
 ) -> Entries:
     """Write a container's environment entries.
 
@@ -63,7 +63,7 @@ def wanted_env(
         variable = kind.environment
         if any(ask.type == kind for ask in container.requests):
             entries[variable] = _from_annotation(variable, visible_devices(container.name, kind.name))
-            for tail, limit in kind.limits.items() if told else ():
+            for tail, limit in kind.limits.items() if states_quotas else ():
                 entries[limit] = _from_annotation(limit, device_quota(container.name, tail))
             for limit, prefix in limits.items() if kind.name == TYPE_GPU else ():
                 entries[limit] = _from_annotation(limit, f"{prefix}{container.name}")

@@ -77,7 +77,7 @@ class TranslationPolicy:
     # what containers that state no amount get together, where the Pod does not state it
     slots: SlotDefaults = NO_DEFAULTS
     # whether every container that asks for devices finds in its environment what it may use of them
-    tells: bool = False
+    quota_environment: bool = False
     limits: LimitPolicy = NOT_REQUIRED  # what keeps memory limits, and where they are required
     # keys of taints that Pods tolerate if they ask for devices of a type
     tolerations: TaintKeys = field(default_factory=dict)
@@ -140,7 +140,7 @@ def translate(
     known = originals(pod)
     shown = shown_types(reading, policy.types)
     limited = policy.limits.requires(pod, request, namespace)
-    told = request.told or (policy.tells and bool(request.containers))
+    states_quotas = request.states_quotas or (policy.quota_environment and bool(request.containers))
     users = unstated_users(reading.sharing or {})
     zeros = zeros if request.containers else ()
     for container, spec in _walk(pod, reading):
@@ -151,7 +151,9 @@ def translate(
             of_users = users.get(container.name, ())
             written[container.name] = _original(container, spec, policy.types, of_users)
         if shown:
-            wanted = wanted_env(container, shown, told=told, limits=policy.limits.variables if limited else {})
+            wanted = wanted_env(
+                container, shown, states_quotas=states_quotas, limits=policy.limits.variables if limited else {}
+            )
             translate_env(container, spec, wanted, operations, warnings)
             warnings.extend(misleading_env(container, spec))
     if policy.charges:
@@ -165,7 +167,7 @@ def translate(
     warnings.extend(told_of_it)
     if request.wishes.all_or_nothing:
         _gate(pod, policy, operations, warnings)
-    annotations = _sharing(pod, reading, policy.types) if told else {}
+    annotations = _sharing(pod, reading, policy.types) if states_quotas else {}
     annotations |= {LIMITS: REQUIRED} if limited and not request.wishes.limits else {}
     annotations |= _asked_limits(pod, reading, policy, warnings, limited=limited)
     if written:

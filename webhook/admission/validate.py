@@ -91,7 +91,7 @@ def created(
         problems.append(_untranslated(annotation_path(LIMITS), "is missing"))
     variables = memory.variables if limited else {}
     for container, container_spec in zip(reading.containers, specs, strict=True):
-        wanted = wanted_env(container, shown, told=asked.told, limits=variables)
+        wanted = wanted_env(container, shown, states_quotas=asked.states_quotas, limits=variables)
         problems.extend(_environment(container, container_spec, wanted))
         problems.extend(_parts(container, container_spec, users.get(container.name, ()), types))
     if limits is not None:

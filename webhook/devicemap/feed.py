@@ -20,7 +20,7 @@ from koordgate.breaks import Breaks
 from webhook.boundedcache import BoundedCache
 from webhook.devicemap.document import MAX_EXPLANATION, VERSION, cut, node_of, types_entry
 from webhook.scheduling.extender import Answer
-from webhook.scheduling.pace import Effort
+from webhook.scheduling.fairness import Effort
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import SchedulerNames
 from webhook.view.cluster import ClusterView

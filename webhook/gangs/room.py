@@ -12,7 +12,7 @@ import orjson
 from allocator.gangreservation import Planned
 from koordgate.breaks import Breaks, with_breaks
 from webhook.scheduling.bindings import claim_of
-from webhook.scheduling.pace import SearchTime
+from webhook.scheduling.fairness import SearchTime
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.loads import Requests

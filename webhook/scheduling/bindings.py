@@ -31,11 +31,11 @@ from webhook.patch import Operation, add, set_annotations
 from webhook.review import RefusalReason, Request, Response, allowed, denied, errored, patched
 from webhook.scheduling.account import Occasion, account
 from webhook.scheduling.extender import unformatted
-from webhook.scheduling.pace import SearchTime
+from webhook.scheduling.fairness import SearchTime
 from webhook.settings import SchedulerNames
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
-from webhook.view.podinfo import PodInfo, Stranger, annotated_holding
+from webhook.view.podinfo import OtherPod, PodInfo, annotated_holding
 
 # The annotations of a Pod may have 256 KiB in all (Kubernetes, k8s.io/apimachinery/pkg/api/validation): beyond that, no
 # later update of the Pod is accepted, its status included.
@@ -107,7 +107,7 @@ class BindingWebhooks:
             if isinstance(found, Response):
                 return found
             pod, node = found
-            return allowed() if isinstance(pod, Stranger) else await self._allocate(request, pod, node, deadline)
+            return allowed() if isinstance(pod, OtherPod) else await self._allocate(request, pod, node, deadline)
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
@@ -183,7 +183,7 @@ class BindingWebhooks:
         if isinstance(limits, Refusal):
             return limits
         annotations |= limits
-        if not pod.request.told:
+        if not pod.request.states_quotas:
             return annotations
         quotas = device_quotas(pod.request, holding.shares, snapshot.devices)
         return annotations | write_quotas(quotas, self._binders.domain)
@@ -248,11 +248,11 @@ class BindingWebhooks:
             if isinstance(found, Response):
                 return found
             pod, node = found
-            if isinstance(pod, Stranger):
-                judged = self._of_stranger(request)
+            if isinstance(pod, OtherPod):
+                judged = self._of_other(request)
                 return self._taking(request, pod, node) if judged.allowed else judged
             if not pod.in_scope(self._binders.schedulers):
-                judged = self._of_stranger(request)
+                judged = self._of_other(request)
                 return self._plain(request, pod, node) if judged.allowed else judged
             if request.username != self._binders.username:
                 return denied(self._foreign(request, pod), RefusalReason.OTHER_SCHEDULER)
@@ -260,7 +260,7 @@ class BindingWebhooks:
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
             return errored(f"Binding of Pod {request.namespace}/{_name(request)}: {error}")
 
-    def _of_stranger(self, request: Request) -> Response:
+    def _of_other(self, request: Request) -> Response:
         """Judge the Binding of a Pod that is not ours: it may not state that the Pod holds anything."""
         carried = _carried(request)
         if request.username in self._binders.peers:
@@ -292,7 +292,7 @@ class BindingWebhooks:
             f"translates it, and {self._binders.schedulers.of(pod.namespace)} binds it"
         )
 
-    def _taking(self, request: Request, pod: PodInfo | Stranger, node: str) -> Response:
+    def _taking(self, request: Request, pod: PodInfo | OtherPod, node: str) -> Response:
         """Judge the Binding of a Pod that asks another product for devices, in a dialect that is off, say.
 
         That product gives them as the kubelet does, without knowing what koordgate gave. Where its Pods count, an
@@ -370,7 +370,7 @@ class BindingWebhooks:
         of_others = {key: value for key, value in _annotations(request).items() if key in written}
         return in_any_form(_carried(request) | of_others) == in_any_form(written)
 
-    async def _find(self, request: Request, deadline: float) -> tuple[PodInfo | Stranger, str] | Response:
+    async def _find(self, request: Request, deadline: float) -> tuple[PodInfo | OtherPod, str] | Response:
         """Find the Pod of a Binding, by a live read if the view does not know it; a Response if there is none."""
         binding = request.object
         name = _name(request)
@@ -385,7 +385,7 @@ class BindingWebhooks:
         pod = self._cluster.pods.get(request.namespace, name)
         if pod is not None and uid in {"", pod.uid} and not (pod.node or pod.terminating or not uid):
             return pod, node
-        known = self._cluster.pods.stranger(request.namespace, name, uid) if uid else None
+        known = self._cluster.pods.other(request.namespace, name, uid) if uid else None
         if known is not None:
             return known, node
         live = await self._live.find(request.namespace, name, deadline)

@@ -17,7 +17,7 @@ from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_MAPS
 from webhook.boundedcache import BoundedCache
-from webhook.scheduling.pace import Effort, SearchTime, at_once
+from webhook.scheduling.fairness import Effort, SearchTime, at_once
 from webhook.scheduling.ranking import MAX_TOLD, Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info

@@ -30,7 +30,7 @@ from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
 from koordgate.breaks import with_breaks
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.pace import CHEAP_STEPS, MAX_ENDED, MAX_S, Effort, Turns, at_once
+from webhook.scheduling.fairness import CHEAP_STEPS, MAX_ENDED, MAX_S, Checkpoints, Effort, at_once
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
@@ -137,7 +137,7 @@ class Ranking:
         request = self.wanted(pod)
         named: list[str] = []
         refused: dict[str, Refusal] = {}
-        kept, ended, turns = False, 0, Turns(effort)
+        kept, ended, checkpoints = False, 0, Checkpoints(effort)
         while (name := next(order, None)) is not None:
             outcome = self.verdict(name, request, pod.uid, effort)
             if not isinstance(outcome, Refusal):
@@ -149,7 +149,7 @@ class Ranking:
                 ended += outcome.unfinished
                 if effort.why and ended >= MAX_ENDED:
                     return Ranked(tuple(named), refused, effort.why)
-            if turns.due():
+            if checkpoints.due():
                 if not kept:  # others may change the index
                     order, kept = iter(list(order)), True
                 if (yield 0):
@@ -202,11 +202,11 @@ class Ranking:
             self._put(node, self._snapshot(node))
         request = self.wanted(pod)
         fitting = {}
-        turns = Turns(effort)
+        checkpoints = Checkpoints(effort)
         for name, level in found.items():
             if not isinstance(self.verdict(name, request, pod.uid, effort), Refusal):
                 fitting[name] = level
-            if turns.due() and (yield 0):
+            if checkpoints.due() and (yield 0):
                 break
         numbers = {level: number for number, level in enumerate(sorted({*fitting.values()}))}
         return {name: numbers[level] for name, level in fitting.items()}
@@ -270,10 +270,10 @@ class Ranking:
         self._sampled += _SAMPLE
         shortfalls = list(search.shortfalls()) if away else []
         outcomes: dict[str, PlaceVerdict] = {}
-        turns = Turns(effort)
+        checkpoints = Checkpoints(effort)
         for name in judged:
             outcomes[name] = self.verdict(name, pod.request, pod.uid, effort)
-            if turns.due() and (yield 0):
+            if checkpoints.due() and (yield 0):
                 break
         refusals = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Refusal)}
         accepted = sorted(outcomes.keys() - refusals.keys())

@@ -25,7 +25,7 @@ from koordgate.kube.errors import KubeError
 from webhook.admission.pods import PodWebhooks
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.pace import SearchTime
+from webhook.scheduling.fairness import SearchTime
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import SchedulerNames
 from webhook.shadow.followed import Followed, FollowedPods

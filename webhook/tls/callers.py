@@ -66,7 +66,7 @@ def ask_for_certificate(context: ssl.SSLContext, authority: str, refused: Refuse
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in `_Asking`
 
 
-def stranger(shown: Mapping[str, Any] | None, name: str, setting: str = "scheduler.commonName") -> str:
+def why_refused(shown: Mapping[str, Any] | None, name: str, setting: str = "scheduler.commonName") -> str:
     """Why the owner of a certificate may not call; "" if it may.
 
     `name`: the one common name that its subject must have, compared exactly.

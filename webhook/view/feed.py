@@ -23,7 +23,7 @@ from webhook.view.cluster import ClusterView
 from webhook.view.loads import Requests, read_allocatable
 from webhook.view.nodes import NodeFacts
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, UNSCHEDULABLE
-from webhook.view.podinfo import PodInfo, Stranger, read_pod_info, read_stranger
+from webhook.view.podinfo import OtherPod, PodInfo, read_other_pod, read_pod_info
 from webhook.view.snapshots import Pools, node_classes
 
 T = TypeVar("T", bound=Hashable)
@@ -108,7 +108,7 @@ def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
     )
 
 
-def lean_stranger(pod: Stranger) -> Stranger:
+def lean_other(pod: OtherPod) -> OtherPod:
     """A Pod of others that shares what others say alike."""
     return pod._replace(node=same_text(pod.node), resources=same(pod.resources), takes=same(pod.takes))
 
@@ -336,7 +336,7 @@ class PodFeed(Listing):
         if known is not None and known.uid != obj["metadata"]["uid"]:
             self._ended(known)  # deleted and created again between two events
         if pod is None:
-            self._cluster.pods.put_stranger(namespace, name, lean_stranger(read_stranger(obj, self._types)))
+            self._cluster.pods.put_other(namespace, name, lean_other(read_other_pod(obj, self._types)))
             return
         held = self._cluster.held.record(pod.node).holdings.get(pod.uid) if pod.holds else None
         self._cluster.pods.put(lean_pod(pod, held))

@@ -8,7 +8,7 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
-from webhook.view.podinfo import PodInfo, Stranger, read_either
+from webhook.view.podinfo import OtherPod, PodInfo, read_either
 
 _PAGE: Final = 500
 
@@ -27,7 +27,7 @@ class LivePods(ABC):
     """Reads a Pod from the API server itself."""
 
     @abstractmethod
-    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | OtherPod | None:
         """Read a Pod: what is kept of it if it is ours, or of others'; None where there is no such Pod."""
 
     async def read(self, namespace: str, name: str, deadline: float) -> tuple[str, PodInfo | None] | None:
@@ -45,7 +45,7 @@ class KubeLivePods(LivePods):
         self._kube = kube
         self._types = types
 
-    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | Stranger | None:
+    async def find(self, namespace: str, name: str, deadline: float) -> PodInfo | OtherPod | None:
         """Read a Pod, as `LivePods.find`."""
         try:
             path = PODS.path(name, namespace)

@@ -129,7 +129,7 @@ class NodeTable:
         before, inventory.devices = inventory.devices, devices
         if before != devices:  # else only what is not kept of it was written
             self._remake(devices.node)
-        elif before.told != devices.told:  # which nothing is decided by, and people are shown
+        elif before.memory_uses != devices.memory_uses:  # which nothing is decided by, and people are shown
             self._changes.touch(devices.node)
 
     def drop_devices(self, name: str) -> None:
@@ -161,7 +161,7 @@ class NodeTable:
     def uses(self, name: str) -> tuple[MemoryUse, ...]:
         """What containers of a node have of their cards' memory."""
         devices = self.devices(name)
-        return read_uses(devices.told)[0] if devices is not None else ()
+        return read_uses(devices.memory_uses)[0] if devices is not None else ()
 
     def topology(self, name: str) -> NodeTopology | None:
         """A node's NodeResourceTopology; None where it has none."""

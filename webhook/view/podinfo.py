@@ -115,7 +115,7 @@ class PodInfo:
         return self.asks and (self.canonical or self.scheduler_name == schedulers.of(self.namespace))
 
 
-class Stranger(NamedTuple):
+class OtherPod(NamedTuple):
     """What is kept of a Pod that is none of ours. There may be a hundred thousand, so its amounts are packed."""
 
     uid: str
@@ -204,7 +204,7 @@ def _container_names(spec: Mapping[str, Any], of: str) -> tuple[str, ...]:
     return tuple(sys.intern(str(one.get("name", ""))) for one in spec.get(of) or ())
 
 
-def read_stranger(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> Stranger:
+def read_other_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> OtherPod:
     """Read what is kept of a Pod that is none of ours.
 
     `types`: the device types that may be asked for.
@@ -212,16 +212,16 @@ def read_stranger(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> Stra
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     node = spec.get("nodeName") or ""
     if (obj.get("status") or {}).get("phase") in _FINISHED:
-        return Stranger(metadata["uid"])
+        return OtherPod(metadata["uid"])
     if node:
-        return Stranger.requesting(metadata["uid"], node, read_requests(spec))
+        return OtherPod.requesting(metadata["uid"], node, read_requests(spec))
     takes = taken_by_others(spec, types.within(metadata.get("namespace", "")))
-    return Stranger(metadata["uid"], takes=takes, scheduler_name=(spec.get("schedulerName") or "") if takes else "")
+    return OtherPod(metadata["uid"], takes=takes, scheduler_name=(spec.get("schedulerName") or "") if takes else "")
 
 
-def read_either(obj: Mapping[str, Any], types: DeviceTypes) -> PodInfo | Stranger:
+def read_either(obj: Mapping[str, Any], types: DeviceTypes) -> PodInfo | OtherPod:
     """Read a Pod that is ours, or one that is not."""
-    return read_pod_info(obj, types=types) or read_stranger(obj, types)
+    return read_pod_info(obj, types=types) or read_other_pod(obj, types)
 
 
 def _read_allocation(

@@ -10,7 +10,7 @@ from webhook.boundedcache import BoundedCache
 from webhook.settings import SchedulerNames
 from webhook.view.changes import Changes
 from webhook.view.loads import NodeLoads
-from webhook.view.podinfo import PodInfo, Stranger
+from webhook.view.podinfo import OtherPod, PodInfo
 from webhook.view.typical import SeenMix
 
 _MAX_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
@@ -47,7 +47,7 @@ class PodTable:
         self._all_or_nothing: dict[str, dict[str, PodInfo]] = {}
         # One entry for each live Pod at most: a Pod that is deleted, or that a list does not name, is dropped by the
         # feed.
-        self._strangers: dict[tuple[str, str], Stranger] = {}
+        self._strangers: dict[tuple[str, str], OtherPod] = {}
         # UID -> the node it was bound to ("" for none), of those whose holding may not have left the ledger yet, or may
         # be seen there only now. One that is forgotten too early makes its node look fuller than it is until the ledger
         # follows, or costs a request to the API server; no bind depends on it.
@@ -55,10 +55,10 @@ class PodTable:
 
     def put(self, pod: PodInfo) -> None:
         """Take in a Pod that asks for devices or CPUs, or holds some."""
-        self._forget_stranger(pod.namespace, pod.name)
+        self._forget_other(pod.namespace, pod.name)
         self._replace(self.get(pod.namespace, pod.name), pod)
 
-    def put_stranger(self, namespace: str, name: str, pod: Stranger) -> None:
+    def put_other(self, namespace: str, name: str, pod: OtherPod) -> None:
         """Take in a Pod that is none of ours; another one of ours that had its name is gone."""
         known = self.get(namespace, name)
         self._replace(known, None, lives=known is not None and known.uid == pod.uid)
@@ -66,14 +66,14 @@ class PodTable:
         self._strangers[namespace, name] = pod
         self._loads.move(before.counted if before else None, pod.counted)
 
-    def _forget_stranger(self, namespace: str, name: str) -> None:
+    def _forget_other(self, namespace: str, name: str) -> None:
         known = self._strangers.pop((namespace, name), None)
         if known is not None:
             self._loads.move(known.counted, None)
 
     def drop(self, namespace: str, name: str) -> PodInfo | None:
         """Take in that a Pod is gone; returns what was kept of it if it was ours."""
-        self._forget_stranger(namespace, name)
+        self._forget_other(namespace, name)
         known = self.get(namespace, name)
         self._replace(known, None)
         return known
@@ -188,7 +188,7 @@ class PodTable:
         """Whether a Pod that was bound to this node ended: what it holds there is about to leave the ledger."""
         return bool(node) and self._ended.get(uid) == node
 
-    def stranger(self, namespace: str, name: str, uid: str) -> Stranger | None:
+    def other(self, namespace: str, name: str, uid: str) -> OtherPod | None:
         """A Pod that is known to be none of ours; without a UID, the one of that name."""
         known = self._strangers.get((namespace, name))
         return known if known is not None and uid in {"", known.uid} else None

@@ -57,7 +57,7 @@ class Effort:
     steps: int = 0  # that its decisions have taken so far
 
 
-class Turns:
+class Checkpoints:
     """The points where a search can be interrupted: after each so many steps of its decisions."""
 
     __slots__ = ("_at", "_effort")

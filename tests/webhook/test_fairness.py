@@ -14,7 +14,7 @@ from koordgate.breaks import Breaks, with_breaks
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import Extender
-from webhook.scheduling.pace import Effort, SearchTime, Turns, at_once
+from webhook.scheduling.fairness import Checkpoints, Effort, SearchTime, at_once
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]
@@ -221,11 +221,11 @@ def test_the_last_1024_namespaces_are_remembered() -> None:
 
 def test_a_search_may_be_interrupted_after_each_400_steps() -> None:
     effort = Effort(steps=50)
-    turns = Turns(effort)
+    checkpoints = Checkpoints(effort)
     due = []
     for taken in (399, 1, 0, 399, 2, 398, 1):
         effort.steps += taken
-        due.append(turns.due())
+        due.append(checkpoints.due())
     assert due == [False, True, False, False, True, False, False]
 
 
