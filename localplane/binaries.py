@@ -107,12 +107,8 @@ def say(line: str) -> None:
 
 
 def cache_folder() -> Path:
-    """The folder for built programs: $KOORDGATE_CACHE, `.cache` of the checkout, or the user's cache folder."""
-    given = os.environ.get("KOORDGATE_CACHE")
-    if given:
-        return Path(given).resolve()
-    root = Path(__file__).resolve().parents[2]
-    return root / ".cache" if (root / "pyproject.toml").exists() else Path.home() / ".cache" / "koordgate"
+    """The folder for built programs: $KOORDGATE_CACHE, or `.cache` of the checkout."""
+    return Path(os.environ.get("KOORDGATE_CACHE") or Path(__file__).parents[1] / ".cache").resolve()
 
 
 def find_or_build(
