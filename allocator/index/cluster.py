@@ -18,7 +18,7 @@ from allocator.index import preference
 from allocator.index.fragments import Fragments
 from allocator.index.memo import Memo
 from allocator.index.nodes import BLOCK, NodeRows, States
-from allocator.index.preference import FIGURES, ClassUse
+from allocator.index.preference import FIGURES
 from allocator.index.query import MAX_AMOUNT, Query, Want
 from allocator.index.rows import CPU_ROW, NODE_ROW, NUMA_ROW
 from allocator.index.table import At, Bools, Ints, RowError, Rows, TypeRow, TypeTable, count_slots, unpack
@@ -230,7 +230,7 @@ class ClusterIndex:
         """How large the group of idle devices is that a query breaks on the nodes of these rows (`groups.groups_of`).
 
         Devices in use are taken before idle ones; 0 where they suffice. Of the groups that hold all idle devices which
-        the query opens, the smallest is broken; `table.NO_GROUP` where none does. Nodes whose rows tell no groups have
+        the query opens, the smallest is broken; `table.NO_GROUP` where none does. Nodes whose rows state no groups have
         0. Each want is looked at by itself, and the largest group counts.
 
         If whole devices are asked for several times, as a gang does, the smallest group that holds all of them counts;
@@ -239,7 +239,7 @@ class ClusterIndex:
         largest = np.zeros(len(rows), np.int64)
         for want in query.wants:
             table = self._tables.get(want.type)
-            if table is not None and table.told:
+            if table is not None and table.has_groups:
                 largest = np.maximum(largest, self._broken(table, want, times)[self._state[rows]])
         return largest
 
@@ -435,10 +435,6 @@ class ClusterIndex:
                 asked[want.type, tail] = np.minimum(before + amount, MAX_AMOUNT)
         return asked
 
-    def _use(self, kind: str, tail: str, asked: Mapping[tuple[str, str], Ints], at: At) -> ClassUse:
-        has, used = self._tables[kind].sums(tail, at)
-        return ClassUse(has, np.minimum(used + asked.get((kind, tail), np.int64(0)), has))
-
     def _packing(self, query: Query, asked: Mapping[tuple[str, str], Ints], at: At) -> Ints:
         kept = np.zeros(len(self._in_use[at]), np.int64)
         fullness: dict[str, tuple[str, ...]] = {}
@@ -449,8 +445,15 @@ class ClusterIndex:
             shared = np.minimum(count_slots(fits & in_use), want.count)
             filled = count_slots(fits & ~in_use & table.fills(want, tails, at))
             kept += shared + np.minimum(filled, want.count - shared)
-        uses = [[self._use(kind, tail, asked, at) for tail in tails] for kind, tails in fullness.items()]
-        return preference.packing(kept, sum(want.count for want in query.wants), self._in_use[at], uses)
+        full = np.zeros_like(kept)
+        for kind, tails in fullness.items():
+            sums = [(self._tables[kind].sums(tail, at), asked.get((kind, tail), 0)) for tail in tails]
+            has = sum((has for (has, _), _ in sums), np.zeros_like(kept))
+            used = sum((np.minimum(used + more, has) for (has, used), more in sums), np.zeros_like(kept))
+            full += preference.FULLNESS * used // np.maximum(has, 1)
+        return preference.packing(
+            kept, sum(want.count for want in query.wants), self._in_use[at], full // len(fullness)
+        )
 
 
 def _rooms(often: Ints, count: int, most: Ints) -> Ints:

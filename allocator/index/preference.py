@@ -8,7 +8,6 @@ compared as fractions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from types import MappingProxyType
@@ -66,27 +65,13 @@ FULLNESS: Final = 30
 _DIGITS: Final = 3  # binary digits that are kept of the size of a node
 
 
-@dataclass(frozen=True, slots=True)
-class ClassUse:
-    """One resource class on every node if the request is placed there."""
-
-    has: Ints  # the capacity, for devices the sum over the usable ones
-    used: Ints  # the requested part of it with the request, never more than `has`
-
-
-def packing(kept: Ints, wanted: int, in_use: Bools, uses: list[list[ClassUse]]) -> Ints:
+def packing(kept: Ints, wanted: int, in_use: Bools, full: Ints) -> Ints:
     """Score by how little is broken, from 0 to 100, higher is better: whole devices and whole nodes stay free.
 
-    score = 50 * kept // wanted + (20 if the node is in use) + the mean over types of 30 * sum(used) // sum(has).
-    `in_use`: whether anything of the node was in use before. `uses`: for each type that is asked for, the classes that
-    measure how full its devices are.
+    score = 50 * kept // wanted + (20 if the node was in use before) + full.
+    `full`: the mean over types of 30 * sum(used) // sum(has), over the classes that measure how full devices are.
     """
-    full = np.zeros_like(kept)
-    for classes in uses:
-        has = sum((use.has for use in classes), np.zeros_like(kept))
-        used = sum((use.used for use in classes), np.zeros_like(kept))
-        full += FULLNESS * used // np.maximum(has, 1)
-    return UNBROKEN * kept // wanted + IN_USE * in_use + full // len(uses)
+    return UNBROKEN * kept // wanted + IN_USE * in_use + full
 
 
 def coarse(amounts: Ints) -> Ints:

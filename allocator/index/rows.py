@@ -134,17 +134,19 @@ def want_of(ask: DeviceAsk) -> Want:
     return Want(kind.name, ask.count, tuple(amounts))
 
 
-def type_rows(node: NodeSnapshot, *, told: bool = False, partitioned: Collection[str] = ()) -> list[TypeRow]:
+def type_rows(
+    node: NodeSnapshot, *, makes_and_groups: bool = False, partitioned: Collection[str] = ()
+) -> list[TypeRow]:
     """Pack a node for the index: the devices of each type, all CPUs as one device, and each NUMA node's as one.
 
-    `told`: whether the rows state makes and groups of devices. `partitioned`: the types whose devices are divided by
+    `makes_and_groups`: whether the rows state these of devices. `partitioned`: the types whose devices are divided by
     the node's partition table.
     """
     by_type: dict[str, list[Device]] = {}
     for device in node.devices:
         by_type.setdefault(device.type, []).append(device)
     rows = [_devices_row(kind, devices, node) for kind, devices in by_type.items()]
-    if told:
+    if makes_and_groups:
         rows = [
             replace(row, makes=makes_of(of), groups=groups_of(of, node, partitioned=row.type in partitioned))
             for row, of in zip(rows, by_type.values(), strict=True)

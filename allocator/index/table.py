@@ -99,7 +99,7 @@ def _check_shape(row: TypeRow, count: int) -> None:
         raise RowError(f"type {row.type}: all classes must have the same number of devices, at most {MAX_SLOTS}")
     if not (0 <= row.usable < 1 << count and 0 <= row.in_use < 1 << count):
         raise RowError(f"type {row.type}: usable or in use names a device beyond the existing {count}")
-    if any(told and len(told) != count for told in (row.makes, row.groups)):
+    if any(stated and len(stated) != count for stated in (row.makes, row.groups)):
         raise RowError(f"type {row.type}: {len(row.makes)} makes and {len(row.groups)} groups of {count} devices")
     if any(not 0 <= group < MAX_SLOTS for group in row.groups):
         raise RowError(f"type {row.type}: groups of devices are numbered from 0 to {MAX_SLOTS - 1}")
@@ -139,7 +139,7 @@ class TypeTable:
         self._flags: Bools = np.zeros((2, 0, capacity), np.bool_)
         self._makes: dict[Make, int] = {}  # numbered from 1
         self._allowed: dict[Callable[[Make], bool], Bools] = {}
-        self._told: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until stated
+        self._grouping: Ints = np.zeros((2, 0, capacity), np.int64)  # make and group of each slot; nothing until stated
 
     def write(self, node: int, slots: Slots) -> bool:
         """Replace one node's devices.
@@ -161,19 +161,19 @@ class TypeTable:
             self._each[self._lines, node] = slots.each
             self._flags[:, : slots.count, node] = slots.flags
             if slots.row.makes:
-                self._tell(node, slots.row)
+                self._group(node, slots.row)
         return more
 
-    def _tell(self, node: int, row: TypeRow) -> None:
+    def _group(self, node: int, row: TypeRow) -> None:
         _, slots, capacity = self._flags.shape
-        if self._told.shape[1:] != (slots, capacity):
-            self._told = _grown(self._told, (2, slots, capacity))
+        if self._grouping.shape[1:] != (slots, capacity):
+            self._grouping = _grown(self._grouping, (2, slots, capacity))
         known, count = self._makes, len(row.makes)
         for make in row.makes:
             if make not in known and len(known) < MAX_MAKES:
                 known[make] = len(known) + 1
-        self._told[0, :count, node] = [known.get(make, 0) for make in row.makes]
-        self._told[1, :count, node] = row.groups
+        self._grouping[0, :count, node] = [known.get(make, 0) for make in row.makes]
+        self._grouping[1, :count, node] = row.groups
 
     def clear(self, node: int) -> None:
         """Remove one node's devices."""
@@ -181,7 +181,7 @@ class TypeTable:
         self._sums[:, node] = 0
         self._each[:, node] = 0
         self._flags[:, :, node] = False
-        self._told[:, :, node] = 0
+        self._grouping[:, :, node] = 0
 
     def _learn(self, names: Sequence[str]) -> None:
         for name in names:
@@ -199,7 +199,7 @@ class TypeTable:
         self._sums = _grown(self._sums, (lines, capacity))
         self._each = _grown(self._each, (len(self._classes), capacity))
         self._flags = _grown(self._flags, (2, slots, capacity))
-        self._told = _grown(self._told, (2, self._told.shape[1] and slots, capacity))
+        self._grouping = _grown(self._grouping, (2, self._grouping.shape[1] and slots, capacity))
 
     # What is asked of the devices
 
@@ -248,7 +248,7 @@ class TypeTable:
             in_use,
             self._classes,
             pick(self._amounts),
-            lambda: pick(self._told)[0] if self.told else np.zeros(lines.shape, np.int64),
+            lambda: pick(self._grouping)[0] if self.has_groups else np.zeros(lines.shape, np.int64),
         )
 
     def tails(self) -> tuple[str, ...]:
@@ -260,7 +260,7 @@ class TypeTable:
 
     def makes(self, at: At) -> Ints:
         """The number of each slot's make, slots x nodes; 0 where it is not stated."""
-        return self._told[0][:, at] if self.told else self._zeros(at)
+        return self._grouping[0][:, at] if self.has_groups else self._zeros(at)
 
     def allowed(self, allowed: Callable[[Make], bool]) -> Bools:
         """Whether each make is allowed, by its number; one that is not stated is not."""
@@ -272,9 +272,9 @@ class TypeTable:
         return known
 
     @property
-    def told(self) -> bool:
+    def has_groups(self) -> bool:
         """Whether a node's makes and groups were stated."""
-        return bool(self._told.shape[1])
+        return bool(self._grouping.shape[1])
 
     def broken(self, want: Want, fits: Bools, others: Ints | None, at: At) -> Ints:
         """How large the group of idle devices is that a want breaks: see `ClusterIndex.broken`.
@@ -283,7 +283,7 @@ class TypeTable:
         """
         in_use = self.in_use(at)
         opens = want.count - np.minimum(count_slots(fits & in_use), want.count)
-        idle, groups = fits & ~in_use, self._told[1][:, at]
+        idle, groups = fits & ~in_use, self._grouping[1][:, at]
         smallest = _smallest(idle, groups, opens)
         if others is not None:
             together = _smallest(idle, groups, opens + others)

@@ -87,8 +87,8 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
     metadata: dict[str, Any] = pod["metadata"]
     labels = as_object(metadata.get("labels"), "metadata.labels", problems)
     annotations = as_object(metadata.get("annotations"), "metadata.annotations", problems)
-    wishes = read_resource_spec(annotations, problems) or ResourceSpec()
-    numa = read_numa_topology_spec(annotations, problems) or NumaTopologySpec()
+    wishes = read_resource_spec(annotations, problems)
+    numa = read_numa_topology_spec(annotations, problems)
     label = _read_qos(labels, problems)
     _check_policies(label, wishes, problems)
     if OWN_CPUS in annotations and label not in _BOUND:
@@ -198,8 +198,8 @@ def without_effect(pod: Mapping[str, Any]) -> str:
     Koordinator ignores it silently.
     """
     label, annotations = _marks(pod)
-    spec = read_resource_spec(annotations, []) if label not in _BOUND else None
-    if spec is None or BindPolicy.CONSTRAINED_BURST in {spec.required, spec.preferred}:
+    spec = ResourceSpec() if label in _BOUND else read_resource_spec(annotations, [])
+    if BindPolicy.CONSTRAINED_BURST in {spec.required, spec.preferred}:
         return ""
     stated = [
         key

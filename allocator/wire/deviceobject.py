@@ -64,32 +64,14 @@ from allocator.wire.podallocated import LARGEST_MINOR
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_json, as_list, as_object, as_text, as_time, parse_json
 
 GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
-
-
 GPU_PARTITION_POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
-
-
 GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
-
-
 GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
-
-
 _KEYS: Final = frozenset({"minors", "gpuLinkType", "ringBusBandwidth", "allocationScore"})
-
-
 _MAX_PARTITIONS: Final = 1024
-
-
 _MAX_SIZE: Final = 64  # devices of one partition
-
-
 _MAX_MINOR: Final = 2**31 - 1
-
-
 _MAX_PROBLEMS: Final = 8
-
-
 _MAX_LINK_LENGTH: Final = 64  # characters
 
 

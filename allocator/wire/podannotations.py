@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.vocabulary.asks import LARGEST_WEIGHT, Regions, TypeSharing
@@ -28,7 +28,7 @@ from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.names import DEVICE_SHARING
 from allocator.vocabulary.outcome import Problem, excerpt
 from allocator.wire.strict import MAX_TERMS, StrictReader, annotation_path, show
-from allocator.wire.values import UNREADABLE, parse_json, stated
+from allocator.wire.values import stated
 
 _KEYS: Final = ("users", "weights", "groups", "regions", "slot")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a container's, as Kubernetes has it
@@ -174,9 +174,6 @@ def write_limit(limit: AskedLimit) -> str:
 RESOURCE_SPEC: Final = "scheduling.koordinator.sh/resource-spec"
 NUMA_TOPOLOGY_SPEC: Final = "scheduling.koordinator.sh/numa-topology-spec"
 
-_NAMED: Final = 8  # unknown keys that are named; there may be thousands
-_Choice = TypeVar("_Choice", bound=StrEnum)
-
 
 @dataclass(frozen=True, slots=True)
 class ResourceSpec:
@@ -195,76 +192,33 @@ class NumaTopologySpec:
     exclusive: NumaExclusive | None = None
 
 
-def read_resource_spec(annotations: Mapping[str, Any], problems: list[Problem]) -> ResourceSpec | None:
-    """Read a Pod's resource-spec annotation.
-
-    `problems`: is appended to for what is wrong, which the answer leaves out. Returns the spec; None if the Pod has
-    none, or if it is not a JSON object.
-    """
-    raw = _read(annotations, RESOURCE_SPEC, _RESOURCE_SPEC_KEYS, problems)
-    if raw is None:
-        return None
-    required, preferred, exclusive = _RESOURCE_SPEC_KEYS
-    return ResourceSpec(
-        required=_choose(raw, RESOURCE_SPEC, required, BindPolicy, problems),
-        preferred=_choose(raw, RESOURCE_SPEC, preferred, BindPolicy, problems),
-        exclusive=_choose(raw, RESOURCE_SPEC, exclusive, ExclusivePolicy, problems),
-    )
+_RESOURCE_SPEC: Final = {
+    "requiredCPUBindPolicy": BindPolicy,
+    "preferredCPUBindPolicy": BindPolicy,
+    "preferredCPUExclusivePolicy": ExclusivePolicy,
+}
+_NUMA_TOPOLOGY_SPEC: Final = {"numaTopologyPolicy": NumaPolicy, "singleNUMANodeExclusive": NumaExclusive}
 
 
-def read_numa_topology_spec(annotations: Mapping[str, Any], problems: list[Problem]) -> NumaTopologySpec | None:
-    """Read a Pod's numa-topology-spec annotation; arguments and answer as for `read_resource_spec`."""
-    raw = _read(annotations, NUMA_TOPOLOGY_SPEC, _NUMA_TOPOLOGY_SPEC_KEYS, problems)
-    if raw is None:
-        return None
-    policy, exclusive = _NUMA_TOPOLOGY_SPEC_KEYS
-    return NumaTopologySpec(
-        policy=_choose(raw, NUMA_TOPOLOGY_SPEC, policy, NumaPolicy, problems),
-        exclusive=_choose(raw, NUMA_TOPOLOGY_SPEC, exclusive, NumaExclusive, problems),
-    )
+def read_resource_spec(annotations: Mapping[str, Any], problems: list[Problem]) -> ResourceSpec:
+    """Read a Pod's resource-spec annotation; what is wrong is appended to `problems` and counts as left out."""
+    return ResourceSpec(*_chosen(annotations, RESOURCE_SPEC, _RESOURCE_SPEC, problems))
 
 
-_RESOURCE_SPEC_KEYS: Final = ("requiredCPUBindPolicy", "preferredCPUBindPolicy", "preferredCPUExclusivePolicy")
-_NUMA_TOPOLOGY_SPEC_KEYS: Final = ("numaTopologyPolicy", "singleNUMANodeExclusive")
+def read_numa_topology_spec(annotations: Mapping[str, Any], problems: list[Problem]) -> NumaTopologySpec:
+    """Read a Pod's numa-topology-spec annotation, as `read_resource_spec` does."""
+    return NumaTopologySpec(*_chosen(annotations, NUMA_TOPOLOGY_SPEC, _NUMA_TOPOLOGY_SPEC, problems))
 
 
-def _read(
-    annotations: Mapping[str, Any], key: str, allowed: tuple[str, ...], problems: list[Problem]
-) -> dict[str, Any] | None:
-    """Read one annotation as a JSON object with no other keys than these."""
-    text = annotations.get(key)
-    if text is None:
-        return None
-    where = annotation_path(key)
-    keys = ", ".join(allowed)
-    try:
-        raw = parse_json(text, once=True)
-    except UNREADABLE as error:
-        why = excerpt(error)
-        problems.append(Problem(where, f"not JSON ({why}); write an object with any of {keys}, or remove it"))
-        return None
-    if not isinstance(raw, dict):
-        kind = type(raw).__name__
-        problems.append(Problem(where, f"a {kind}, not a JSON object; write one with any of {keys}"))
-        return None
-    unknown = [name for name in raw if name not in allowed]
-    problems.extend(
-        Problem(where, f"{excerpt(name)!r} is not a key of it; the keys are {keys}") for name in unknown[:_NAMED]
-    )
-    return raw
-
-
-def _choose(
-    raw: Mapping[str, Any], annotation: str, key: str, choices: type[_Choice], problems: list[Problem]
-) -> _Choice | None:
-    value = raw.get(key)
-    if value is None or value == "":
-        return None
-    if isinstance(value, str):
-        for choice in choices:
-            if choice.value == value:
-                return choice
-    shown = repr(excerpt(value)) if isinstance(value, str) else f"a {type(value).__name__}"
-    allowed = ", ".join(choices)
-    problems.append(Problem(annotation_path(annotation), f"{key}: {shown} is not allowed; write one of {allowed}"))
-    return None
+def _chosen(
+    annotations: Mapping[str, Any], annotation: str, choices: Mapping[str, type[StrEnum]], problems: list[Problem]
+) -> list[Any]:
+    """What an annotation chooses for each of its keys; None where it chooses nothing."""
+    if annotations.get(annotation) is None:
+        return [None] * len(choices)
+    reader, path = StrictReader(), annotation_path(annotation)
+    raw = reader.load(annotation, annotations[annotation])
+    reader.known(path, raw, choices)
+    words = [(kind, reader.word(f"{path}.{key}", raw.get(key), kind)) for key, kind in choices.items()]
+    problems.extend(reader.problems)
+    return [kind(word) if word else None for kind, word in words]

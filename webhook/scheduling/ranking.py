@@ -391,7 +391,7 @@ class Ranking:
         self._unindexed.discard(node)
         load = [self._load(node, snapshot)] if self._counts_load else []
         try:
-            rows = type_rows(snapshot, told=self._by_fragments, partitioned=self._partitioned)
+            rows = type_rows(snapshot, makes_and_groups=self._by_fragments, partitioned=self._partitioned)
             self._index.put(node, [*rows, *load])
         except (RowError, PackedError):
             self._index.put(node, load)

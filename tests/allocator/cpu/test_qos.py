@@ -488,8 +488,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         classed("LSR", TWO, spec={"preferredCPUBindPolicy": "FullPCPU"}),
         [
             (
-                f"{SPEC_PATH}: preferredCPUBindPolicy: 'FullPCPU' is not allowed; write one of Default, FullPCPUs, "
-                "SpreadByPCPUs, ConstrainedBurst"
+                f"{SPEC_PATH}.preferredCPUBindPolicy: 'FullPCPU' is not allowed; use Default or FullPCPUs or "
+                "SpreadByPCPUs or ConstrainedBurst"
             )
         ],
     ),

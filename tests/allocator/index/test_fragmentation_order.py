@@ -153,7 +153,7 @@ def index_with_idle_nodes() -> ClusterIndex:
 
 def put(index: ClusterIndex, machine: Machine) -> None:
     load = load_row({"cpu": machine.cpu or 0}, {"cpu": machine.requested})
-    index.put(machine.node.name, [*type_rows(machine.node, told=True), load])
+    index.put(machine.node.name, [*type_rows(machine.node, makes_and_groups=True), load])
 
 
 Compared = tuple[list[str], dict[str, int], dict[str, NodeFigures]]
@@ -260,7 +260,7 @@ def test_a_gang_breaks_a_group_of_as_many_devices_as_a_node_may_have_where_it_ta
         ends = [sum(groups[:at]) for at in range(len(groups) + 1)]
         table = PartitionTable(tuple(Partition(tuple(range(*pair))) for pair in pairwise(ends)))
         node = replace(of_node(name, 128), wiring=Wiring(partitions=table))
-        index.put(name, [*type_rows(node, told=True, partitioned={"gpu"}), load_row({}, {})])
+        index.put(name, [*type_rows(node, makes_and_groups=True, partitioned={"gpu"}), load_row({}, {})])
     rows = index.positions(["a", "b", "c", "d"])
     for count, times, broken in (
         (64, 1, [128, 64, 100, 127]),
@@ -275,7 +275,7 @@ def test_a_gang_breaks_a_group_of_as_many_devices_as_a_node_may_have_where_it_ta
 
 def test_a_gang_of_parts_breaks_the_group_of_one_part() -> None:
     index = new_index()
-    index.put("a", [*type_rows(replace(of_node("a", 2, 2), wiring=Wiring()), told=True), load_row({}, {})])
+    index.put("a", [*type_rows(replace(of_node("a", 2, 2), wiring=Wiring()), makes_and_groups=True), load_row({}, {})])
     rows = index.positions(["a"])
     for of, broken in ((gpus(50), 1), (gpus(100), 129 + 1), (nics(50), 1), (nics(100), 129 + 1)):
         assert index.broken(query_with_load(request(app("main", of)), []), rows, 2).tolist() == [broken]
@@ -286,10 +286,10 @@ def test_a_node_that_does_not_state_its_cpus_is_begun_after_all_others() -> None
     for number, used in enumerate(((), (50,), (100,))):
         node = of_node(f"n{number}", 2)
         held = {f"p{at}": holding(f"p{at}", part(node.devices[at], percent)) for at, percent in enumerate(used)}
-        index.put(node.name, type_rows(replace(node, holdings=held), told=True))
+        index.put(node.name, type_rows(replace(node, holdings=held), makes_and_groups=True))
     query, rows = query_with_load(request(app("main", gpus(50))), []), index.positions(["n0", "n1", "n2"])
     assert index.begun(query, rows).tolist() == [2**53 - 1, 0, 2**53 - 1]
-    index.put("n0", [*type_rows(of_node("n0", 2), told=True), load_row({"cpu": 1}, {})])
+    index.put("n0", [*type_rows(of_node("n0", 2), makes_and_groups=True), load_row({"cpu": 1}, {})])
     assert index.begun(query, rows).tolist() == [1, 0, 2**53 - 1]
 
 
@@ -304,7 +304,7 @@ def test_an_idle_device_is_opened_where_those_in_use_do_not_suffice() -> None:
     for name, used in (("a", 0), ("b", 1), ("c", 3)):
         node = of_node(name, 4)
         holdings = {f"p{card.minor}": holding(f"p{card.minor}", part(card, 50)) for card in node.devices[:used]}
-        index.put(name, [*type_rows(replace(node, holdings=holdings), told=True), load_row({}, {})])
+        index.put(name, [*type_rows(replace(node, holdings=holdings), makes_and_groups=True), load_row({}, {})])
     rows = index.positions(["a", "b", "c"])
     opened = [
         index.opened(query_with_load(request(app("main", ask(count, core=25, ratio=25))), []), rows).tolist()
@@ -337,18 +337,18 @@ def test_idle_nodes_are_told_by_the_usable_devices_that_are_asked_for(
     used = bound(of_node("used", 4, 2), gpus(50), "p")
     assert used is not None
     for node in (*nodes, used):
-        index.put(node.name, [*type_rows(node, told=True), load_row({}, {})])
+        index.put(node.name, [*type_rows(node, makes_and_groups=True), load_row({}, {})])
     index.typify(mix)
     rows = index.positions(["used", "a", "b", "c"])
     assert index.idle(query_with_load(of, []), rows).tolist() == [0, *expected[:3]]
-    index.put("b", [*type_rows(of_node("b", 2, 1), told=True), load_row({}, {})])
+    index.put("b", [*type_rows(of_node("b", 2, 1), makes_and_groups=True), load_row({}, {})])
     assert index.idle(query_with_load(of, []), rows).tolist() == [0, expected[0], expected[3], expected[2]]
 
 
 def test_an_idle_node_of_as_many_devices_as_there_may_be_is_kept() -> None:
     index = new_index()
     for name, cards in (("a", 128), ("b", 127)):
-        index.put(name, [*type_rows(of_node(name, cards), told=True), load_row({}, {})])
+        index.put(name, [*type_rows(of_node(name, cards), makes_and_groups=True), load_row({}, {})])
     index.typify(mix_of([TypicalRequest(0, 0, gpus(12_800)), TypicalRequest(0, 0, gpus(12_700))]))
     told = index.idle(query_with_load(request(app("main", gpus(100))), []), index.positions(["a", "b"]))
     assert told.tolist() == [0, 0]
@@ -375,8 +375,8 @@ def test_idle_nodes_are_kept_as_far_as_pods_need_them_that_take_a_whole_one(idle
     for number, name in enumerate(names):
         node = bound(of_node(name, 4), gpus(50), "p") if number >= idle else of_node(name, 4)
         assert node is not None
-        index.put(name, [*type_rows(node, told=True), load_row({}, {})])
-    index.put("large", [*type_rows(of_node("large", 8), told=True), load_row({}, {})])
+        index.put(name, [*type_rows(node, makes_and_groups=True), load_row({}, {})])
+    index.put("large", [*type_rows(of_node("large", 8), makes_and_groups=True), load_row({}, {})])
     index.typify(mix)
     rows = index.positions([*names, "large"])
     told = index.idle(query_with_load(request(app("main", gpus(50))), []), rows).tolist()

@@ -59,7 +59,7 @@ def new_index() -> ClusterIndex:
 def put(index: ClusterIndex, machine: Machine) -> None:
     has = machine.has or (0, 0)
     load = load_row({"cpu": has[0], "memory": has[1] * GIB}, {"cpu": machine.used[0], "memory": machine.used[1] * GIB})
-    index.put(machine.node.name, [*type_rows(machine.node, told=True), load])
+    index.put(machine.node.name, [*type_rows(machine.node, makes_and_groups=True), load])
 
 
 @st.composite
@@ -198,7 +198,7 @@ def test_the_largest_mix_and_the_largest_nodes_are_counted_exactly(nodes: int) -
     devices = tuple(gpu(minor, device_id=f"card-{minor}") for minor in range(128))
     index = new_index()
     for number in range(nodes):
-        index.put(f"n{number}", type_rows(NodeSnapshot(f"n{number}", devices), told=True))
+        index.put(f"n{number}", type_rows(NodeSnapshot(f"n{number}", devices), makes_and_groups=True))
     index.typify(mix)
     rows = index.positions([f"n{number}" for number in range(nodes)])
     query = query_with_load(request(app("main", gpus(100))), [])
@@ -234,7 +234,7 @@ def test_a_new_mix_counts_from_when_it_is_given() -> None:
 )
 def test_a_typical_request_fits_where_as_much_as_it_asks_is_left(cpu: int, memory: int, lost: int) -> None:
     index, node = new_index(), NodeSnapshot("a", (gpu(0, device_id="a"),))
-    index.put("a", [*type_rows(node, told=True), load_row({"cpu": cpu, "memory": memory}, {})])
+    index.put("a", [*type_rows(node, makes_and_groups=True), load_row({"cpu": cpu, "memory": memory}, {})])
     mix = mix_of([TypicalRequest(4000, 64, gpus(100))])
     index.typify(mix)
     assert index.fragmentation(index.positions(["a"])).tolist() == [lost]
@@ -309,7 +309,9 @@ def test_what_is_left_of_a_device_counts_in_percent_of_what_it_has() -> None:
 def test_a_device_whose_make_is_not_stated_is_of_no_model() -> None:
     index = new_index()
     for name in ("a", "b"):
-        index.put(name, type_rows(NodeSnapshot(name, (gpu(0, device_id=name, model="A100"),)), told=name == "a"))
+        index.put(
+            name, type_rows(NodeSnapshot(name, (gpu(0, device_id=name, model="A100"),)), makes_and_groups=name == "a")
+        )
     index.typify(mix_of([TypicalRequest(0, 0, gpus(100), ("A100",))]))
     assert index.fragmentation(index.positions(["a", "b"])).tolist() == [0, 200]
     index.typify(mix_of([TypicalRequest(0, 0, gpus(100))]))

@@ -34,7 +34,7 @@ def put(index: ClusterIndex, name: str, *percents: int, size: int = 80, boards: 
     }
     devices = (*cards, *(nic(at, device_id=f"{name}-nic-{at}") for at in range(boards)))
     load = load_row({"cpu": 8000}, {"cpu": 2000 * len(held)})
-    index.put(name, [*type_rows(NodeSnapshot(name, devices, held), told=True), load])
+    index.put(name, [*type_rows(NodeSnapshot(name, devices, held), makes_and_groups=True), load])
 
 
 @pytest.fixture
