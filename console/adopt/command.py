@@ -11,11 +11,12 @@ from allocator.vocabulary.names import MODE_LABEL, Mode
 from console import terminal
 from console.adopt import tables
 from console.adopt.findings import ClusterFindings, find
-from console.adopt.objects import Cluster, ReadCluster, from_cluster, from_files
 from console.adopt.report import report
 from console.adopt.steps import blockers, steps
+from console.cluster import Cluster, ReadCluster, cluster_of, read_files, read_live
 from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
+from console.doctor.policies import PolicyFindings, outdated, search_policies
 from console.simulator.assumed import assume_devices
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
@@ -23,19 +24,26 @@ from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
-from koordgate.kube.resource import NAMESPACES
+from koordgate.kube.resource import DEVICES, NAMESPACES, NODE_ALLOCATIONS, NODES, PODS
 from webhook import settings
 
 _NOT_NOW: Final = 3
 _CLASH: Final = 4
+_NEEDED: Final = (NODES, DEVICES, NODE_ALLOCATIONS, NAMESPACES, PODS)
 _MANAGER: Final = "koordgate-adopt"
 
 
-async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> Cluster:
+async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> tuple[Cluster, PolicyFindings]:
+    """The cluster, and its own policies that do not apply to Pods that are translated."""
     configured = settings.load(arguments.config) if arguments.config else None
     if kube is None:
-        return from_files(arguments.files, configured)
-    return await from_cluster(kube, configured, arguments.installed_in)
+        read = read_files(arguments.files, configured, assumed=False)
+        cluster = cluster_of(read, configured)
+        types = settings.types_of(cluster.settings)
+        return cluster, outdated((obj for _, obj, _ in read.objects), types, cluster.settings.domain)
+    read = await read_live(kube, arguments.installed_in, configured, _NEEDED, beside=False)
+    cluster = cluster_of(read, configured)
+    return cluster, await search_policies(kube, settings.types_of(cluster.settings), cluster.settings.domain)
 
 
 async def _main(arguments: argparse.Namespace) -> int:
@@ -46,13 +54,13 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
-    cluster = await _read(arguments, kube)
+    cluster, policies = await _read(arguments, kube)
     nodes, devices, pods = (cluster.objects(kind) for kind in ("Node", "Device", "Pod"))
     assumed = assume_devices(nodes, devices, pods, types=settings.types_of(cluster.settings))
     cluster.unlisted = assumed.devices
     cluster.notes += assumed.notes
     seen = ReadCluster(cluster)
-    found = find(cluster, seen)
+    found = find(cluster, seen, policies)
     for note in (*found.notes, *((*found.doubts, *found.policies) if arguments.verb == "check" else ())):
         terminal.tell("koordgate adopt", note)
     if arguments.verb == "check":

@@ -16,10 +16,10 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialects import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
 from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU, Mode
 from allocator.vocabulary.node import NodeSnapshot
-from console.adopt.objects import Cluster, ReadCluster, about_devices
+from console.cluster import Cluster, ReadCluster, about_devices
 from console.doctor.checks.delivery import DELIVERY_PROVED, CardNode, DeliveryProof, chosen, shown
 from console.doctor.findings import Level
-from console.doctor.policies import cure, removed, what
+from console.doctor.policies import PolicyFindings, cure, removed, what
 from webhook.settings import WebhookSettings, tells_volcano, types_of
 
 OURS: Final = "koordgate"
@@ -27,6 +27,7 @@ PLUGIN: Final = "device plugin"
 CLAIM: Final = "ResourceClaim"
 NO_WAY: Final = "none"
 READY: Final = "ready"
+NO_POLICIES: Final = PolicyFindings()
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _TITLES: Final = {one.name: one.title for one in PEERS}
 
@@ -112,7 +113,7 @@ class ClusterFindings:
         return [clash for node in self.nodes for clash in node.clashes]
 
 
-def find(cluster: Cluster, seen: ReadCluster) -> ClusterFindings:
+def find(cluster: Cluster, seen: ReadCluster, policies: PolicyFindings = NO_POLICIES) -> ClusterFindings:
     """Find who holds what, and what would clash; `seen` is the cluster as a replica would see it."""
     types = types_of(seen.settings)
     pods = sorted(device_pods(cluster, seen, types), key=lambda pod: (pod.namespace, pod.name))
@@ -148,8 +149,8 @@ def find(cluster: Cluster, seen: ReadCluster) -> ClusterFindings:
         tuple(f"{one.what}; {one.todo}" for one in told if one.level is Level.FAILURE),
         tuple(f"{one.what}; {one.todo}" for one in told if one.level is not Level.FAILURE),
         (
-            *cluster.policies.problems,
-            *(f"{what(one)}; {cure(one.names, gone)}" for one in cluster.policies.outdated),
+            *policies.problems,
+            *(f"{what(one)}; {cure(one.names, gone)}" for one in policies.outdated),
         ),
     )
 

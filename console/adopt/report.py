@@ -14,7 +14,7 @@ import msgspec
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS, Mode
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, parse_json
 from console.adopt.findings import OURS, ClusterFindings, DevicePod
-from console.adopt.objects import Cluster, ReadCluster
+from console.cluster import Cluster, ReadCluster
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 from webhook.settings import types_of
 from webhook.shadow.judge import as_submitted

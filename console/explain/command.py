@@ -5,11 +5,11 @@ import asyncio
 from typing import Final
 
 from console import terminal
+from console.cluster import Reading, read_files, read_live
 from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
 from console.explain import report
 from console.explain.explanation import Explanation, explain
-from console.explain.reading import Reading, read_files, read_live
 from console.explain.report import data
 from console.explain.scene import scene
 from console.simulator.documents import InputError
@@ -37,12 +37,12 @@ async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str
     configured = settings.load(arguments.config) if arguments.config else None
     read = await _objects(arguments, configured)
     namespace = arguments.namespace or DEFAULT_NAMESPACE
-    found = await scene(read.objects, arguments.pod, namespace, configured, manifests=read.manifests)
+    found = await scene(read, arguments.pod, namespace, configured)
     known = {node["metadata"]["name"] for node in found.nodes}
     if strange := [name for name in arguments.nodes if name not in known]:
         there = ", ".join(sorted(known)[:_MAX_NAMED]) or "none"
         raise CommandError(f"--node {', '.join(strange)}: no such Node; there are {there}")
-    return explain(found, arguments.nodes), [*read.notes, *found.notes]
+    return explain(found, arguments.nodes), found.notes
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -21,8 +21,8 @@ from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE, Mode
 from allocator.vocabulary.node import NodeSnapshot
+from console.cluster import mapping
 from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, detail, judge, remedies
-from console.explain.reading import mapping
 from console.explain.scene import Scene, conditions
 from console.simulator.words import adopted
 from webhook.view.podinfo import annotated_holding, read_pod_info

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.request.unread import find_misspelt
@@ -11,9 +11,19 @@ from allocator.vocabulary.asks import largest
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import ORIGINAL_REQUEST, Mode
 from allocator.wire import gang, nodeallocation
-from console.adopt.objects import Cluster, ReadCluster, from_objects
+from console.cluster import (
+    Cluster,
+    Found,
+    Raw,
+    ReadCluster,
+    Reading,
+    checked,
+    cluster_of,
+    let_hold,
+    mapping,
+    priorities_of,
+)
 from console.devices.nodestate import CommandError
-from console.explain.reading import Found, Raw, checked, let_hold, mapping, priorities_of
 from console.simulator.apiserver import with_defaults
 from console.simulator.cluster import OfflineCluster
 from console.simulator.documents import stated_among
@@ -92,33 +102,28 @@ def _adopted(cluster: Cluster, given: Raw) -> ForeignHolding | None:
 
 
 async def scene(
-    objects: Iterable[Found],
+    read: Reading,
     wanted: str,
     namespace: str,
     configured: WebhookSettings | None,
-    *,
-    manifests: bool,
 ) -> Scene:
     """Find a Pod among objects, and make its scene.
 
     `namespace`: that it is in, unless its name says so. `configured`: settings to be used instead of those among the
-    objects. `manifests`: whether they are written by hand or by kubectl: then running Pods hold what `simulate` lets
-    them hold, idle devices for Pods of a device plugin among that. Raises CommandError: there is no such Pod;
+    objects. In manifests, running Pods hold what `simulate` lets them hold, idle devices for Pods of a device plugin
+    among that. Raises CommandError: there is no such Pod;
     InputError: an object is none that an API server would send.
     """
     space, _, name = wanted.rpartition("/")
     space = space or namespace
-    listed = [checked(where, obj, kind) for where, obj, kind in objects]
+    listed = [checked(where, obj, kind) for where, obj, kind in read.objects]
     given = _target(listed, space, name)
     uid = given["metadata"]["uid"]
     # Without the Pod: it holds nothing, wherever that is recorded.
     others = [one for one in listed if one[2] != "Pod" or one[1]["metadata"]["uid"] != uid]
-    cluster = from_objects(
-        [(where, _released(obj, uid) if kind == nodeallocation.KIND else obj, kind) for where, obj, kind in others],
-        configured,
-    )
+    cluster = cluster_of(replace(read, objects=[_without_holding(one, uid) for one in others]), configured)
     types = types_of(cluster.settings)
-    if manifests:
+    if read.manifests:
         let_hold(cluster, counted=configured is not None or stated_among(listed) is not None)
     existing = given["metadata"].get("creationTimestamp") is not None
     was = existing or given["spec"].get("nodeName")  # what a new Pod states that it holds, admission must see
@@ -136,7 +141,7 @@ async def scene(
         refused, pod = await admitted(cluster, submitted)
         translated = pod["spec"] != submitted["spec"]
         info = read_pod_info(pod, types=types)
-    cluster.take("Pod", pod, types)
+    cluster.take("Pod", pod)
     seen = ReadCluster(cluster, adoption_of(cluster.settings))
     groups = GroupFeed(seen.view, "", lambda _name, _problems: None)
     for group in cluster.objects(gang.KIND):
@@ -213,12 +218,14 @@ def _created(listed: Iterable[Found], namespace: str, name: str) -> str:
     return ""
 
 
-def _released(obj: Raw, uid: str) -> Raw:
-    """A NodeAllocation without what a Pod holds; one that cannot be read stays as it is."""
-    listed = _allocations(obj)
+def _without_holding(found: Found, uid: str) -> Found:
+    """An object without what a Pod holds by it; a NodeAllocation that cannot be read stays as it is."""
+    where, obj, kind = found
+    listed = _allocations(obj) if kind == nodeallocation.KIND else []
     if not any(_is_of(one, uid) for one in listed):
-        return obj
-    return {**obj, "spec": {**obj["spec"], "allocations": [one for one in listed if not _is_of(one, uid)]}}
+        return found
+    left = [one for one in listed if not _is_of(one, uid)]
+    return where, {**obj, "spec": {**obj["spec"], "allocations": left}}, kind
 
 
 def _holding(obj: Raw, uid: str) -> str:

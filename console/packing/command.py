@@ -7,9 +7,9 @@ from typing import Final
 
 from allocator.packing.stranded import stranded
 from console import terminal
+from console.cluster import read_files, read_live
 from console.devices.nodestate import CommandError
 from console.devices.session import add_cluster
-from console.explain.reading import read_files, read_live
 from console.packing import report, wanted
 from console.packing.state import PackingState, read_state
 from console.simulator.documents import InputError

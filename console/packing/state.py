@@ -1,7 +1,7 @@
 """A cluster as the report sees it: its nodes with what is free beside devices, and the typical requests."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.adopted import doubts
@@ -9,8 +9,7 @@ from allocator.amounts import Amounts, BadQuantityError
 from allocator.packing.filling import NodeRoom
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.mix import Mix
-from console.adopt.objects import Cluster, ReadCluster, from_objects
-from console.explain.reading import Reading, checked, let_hold
+from console.cluster import Cluster, ReadCluster, Reading, checked, cluster_of, let_hold
 from console.simulator.documents import InputError, stated_among
 from console.simulator.scheduler import allocatable, candidate, unready, why_not
 from webhook.settings import WebhookSettings, adoption_of, read_mix, types_of
@@ -51,7 +50,7 @@ def read_state(read: Reading, configured: WebhookSettings | None) -> PackingStat
         InputError: an object is none that an API server would send.
     """
     listed = [checked(where, obj, kind) for where, obj, kind in read.objects]
-    cluster = from_objects(listed, configured)
+    cluster = cluster_of(replace(read, objects=listed), configured)
     seen = None
     if read.manifests:
         seen = let_hold(cluster, counted=configured is not None or stated_among(listed) is not None)
@@ -60,7 +59,7 @@ def read_state(read: Reading, configured: WebhookSettings | None) -> PackingStat
     mix = read_mix(cluster.settings.scheduler.mix, types_of(cluster.settings)) or learned(seen.view.pods.all())
     nodes = {node["metadata"]["name"]: node for node in cluster.objects("Node")}
     rooms = [_room(seen, node) for _, node in sorted(nodes.items())]
-    notes = [*read.notes, *cluster.notes, *(problem for each in seen.problems.values() for problem in each)]
+    notes = [*cluster.notes, *(problem for each in seen.problems.values() for problem in each)]
     notes += unready(nodes.values())
     notes += (text for room in rooms for text in doubts(room.node))
     return PackingState(rooms, mix, seen, cluster, notes)

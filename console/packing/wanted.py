@@ -17,8 +17,8 @@ from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import TYPE_GPU, model_name
+from console.cluster import checked
 from console.devices.nodestate import CommandError
-from console.explain.reading import checked
 from console.explain.scene import admitted
 from console.packing.state import PackingState
 from console.simulator.objects import read_all

@@ -19,6 +19,7 @@ from allocator.wire.mirror import REGISTERS
 from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.nodetopology import NODE_RESERVATION, SYSTEM_QOS_RESOURCE
 from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.snapshot.keep import (
     DROPPED,
     Shape,
@@ -57,9 +58,13 @@ _DEVICE_ANNOTATIONS: Final = (
     *(*known.DEVICES_CHECKPOINTS, known.AGREEMENT, known.CORDONED),
     *(DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS, NODE_RUNTIME),
 )
-_NAMED_IN: Final = frozenset({"namespace", "name"})  # the fields of a list of Pods in JSON
 _PATHS: Final = frozenset({gang.GANG_ANNOTATION, peers.HAMI_NODE})
-_LISTED: Final = frozenset({nodetopology.POD_CPU_ALLOCS})
+_NODE_ANNOTATIONS: Final = (known.CLASSES, known.RELEASED, DELIVERY_PROVED, NODE_RESERVATION, *REGISTERS)
+# Annotations in JSON -> its fields that name objects or an image.
+_NAMED_IN: Final = {
+    nodetopology.POD_CPU_ALLOCS: frozenset({"namespace", "name"}),
+    DELIVERY_PROVED: frozenset({"image"}),
+}
 _VISIBLE: Final = re.compile(r"[A-Za-z0-9_.,:/=-]{0,4096}", re.ASCII)  # devices by id, number, or "all"
 _FROM_ANNOTATION: Final = re.compile(r"metadata\.annotations\['[^']*'\]")
 
@@ -81,8 +86,8 @@ def annotations(
             written: str | None = text
             if names.hides and key in _PATHS:
                 written = "/".join(map(names.name, text.split("/")))
-            elif names.hides and key in _LISTED:
-                written = rename_json(text, names, _NAMED_IN)
+            elif names.hides and key in _NAMED_IN:
+                written = rename_json(text, names, _NAMED_IN[key])
             if written is not None:
                 kept[key] = written
         return kept
@@ -248,7 +253,7 @@ def shapes(types: DeviceTypes) -> dict[str, Shape]:
     return {
         "Namespace": fields(metadata=metadata()),
         "Node": fields(
-            metadata=metadata(annotations((known.CLASSES, known.RELEASED, NODE_RESERVATION, *REGISTERS))),
+            metadata=metadata(annotations(_NODE_ANNOTATIONS)),
             spec=fields("unschedulable", taints=each(label)),
             status=fields(
                 allocatable=amounts,

@@ -1,7 +1,7 @@
 """Reads what a snapshot keeps from an API server: page by page, with a bound, and nothing is written."""
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import count
@@ -66,7 +66,7 @@ _KINDS: Final[Sequence[tuple[Resource, str]]] = (
     (EVENTS, "Event"),
 )
 _OURS_ONLY: Final = {EVENTS: {"fieldSelector": "reportingComponent=koordgate"}}
-_NEEDED: Final = (NODES, PODS)
+_OURS: Final = (DEVICES, NODE_ALLOCATIONS)  # kinds that koordgate's chart defines
 # The parts of the settings that decide who gets what; the others are certificates, addresses and logs.
 _SETTINGS: Final = (
     *("adopt", "cpus", "devices", "dialects", "domain", "dra", "gangs", "guard", "headroom", "identity", "ledger"),
@@ -84,6 +84,8 @@ class SnapshotWanted:
     namespaces: Sequence[str] = ()
     anonymize: bool = False
     configured: WebhookSettings | None = None
+    needed: Collection[Resource] = (NODES, PODS)  # without which there is none
+    only: Collection[str] | None = None  # kinds; None for all that are known
 
 
 @dataclass(slots=True)
@@ -93,6 +95,8 @@ class Taken:
     items: list[Raw] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    listed: set[str] = field(default_factory=set)  # kinds of which all objects were read
+    installed: bool | None = None  # whether koordgate's webhooks are there; None if that is not known
 
 
 async def take(
@@ -113,8 +117,8 @@ async def take(
     known = shapes(settings.types_of(stated or WebhookSettings()))
     found: list[Raw] = []
     for resource, kind in _KINDS:
-        if names.hides and resource is EVENTS:
-            continue  # their messages name objects
+        if (names.hides and resource is EVENTS) or (wanted.only is not None and kind not in wanted.only):
+            continue  # messages of Events name objects
         places = tuple(dict.fromkeys(wanted.namespaces)) if resource.namespaced and wanted.namespaces else (None,)
         read = await listed(
             kube,
@@ -123,11 +127,15 @@ async def take(
             namespaces=places,
             params=_OURS_ONLY.get(resource),
         )
-        kept = sorted(read.noted(taken.notes, needed=resource in _NEEDED), key=_order)
+        kept = sorted(read.noted(taken.notes, needed=resource in wanted.needed), key=_order)
+        if read.absent and resource in _OURS:
+            taken.notes.append(f"the cluster has no {resource.plural}.{resource.group}: install koordgate's chart")
+        if not (read.absent or read.error or read.cut):
+            taken.listed.add(kind)
         taken.counts[resource.plural] = taken.counts.get(resource.plural, 0) + len(kept)
         found += kept
-    installed = await are_webhooks_installed(kube, taken.notes)
-    webhooks = [_WEBHOOKS] if installed else []
+    taken.installed = await are_webhooks_installed(kube, taken.notes)
+    webhooks = [_WEBHOOKS] if taken.installed else []
     about = {"takenAt": taken_at, "kubernetes": server, "koordgate": version("koordgate")}
     if wanted.namespaces:
         about["namespaces"] = ", ".join(map(names.name, wanted.namespaces))

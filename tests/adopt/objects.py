@@ -8,8 +8,8 @@ from builders import container, device_entry, device_object, pod
 
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS, Mode
 from console.adopt.findings import ClusterFindings, find
-from console.adopt.objects import Cluster, ReadCluster
-from webhook.settings import DialectSettings, WebhookSettings, types_of
+from console.cluster import Cluster, ReadCluster
+from webhook.settings import DialectSettings, WebhookSettings
 
 Raw = dict[str, Any]
 GPU = {"nvidia.com/gpu": "1"}
@@ -44,7 +44,7 @@ def gpu_pod(
 def cluster(*objects: Raw, settings: WebhookSettings = SHADOW) -> Cluster:
     made = Cluster(settings=settings, installed=True)
     for obj in objects:
-        made.take(obj["kind"], obj, types_of(settings))
+        made.take(obj["kind"], obj)
     return made
 
 

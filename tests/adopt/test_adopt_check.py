@@ -14,12 +14,12 @@ from builders import container, device_entry, device_object, pod
 from allocator.vocabulary.names import Mode
 from console.adopt.command import COMMAND
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
-from console.adopt.objects import ReadCluster, from_objects
 from console.adopt.steps import blockers, steps
 from console.adopt.tables import check_tables
+from console.cluster import ReadCluster, Reading, cluster_of
 from console.simulator.cluster import OfflineCluster
 from console.terminal import show
-from webhook.settings import WebhookSettings, parse, types_of
+from webhook.settings import WebhookSettings, parse
 
 HAMI = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000"}
 
@@ -463,7 +463,7 @@ def test_of_nodes_with_nvidias_cards_it_is_told_how_containers_get_them() -> Non
     deaf = '{"handlers":["runc"],"showing":[],"defaultShows":false}'
     other = {"labels": {"node.koordinator.sh/gpu-vendor": "other"}}
     made = cluster(node("a"), node("b"), node("c"), told_of("a", runc), told_of("b", deaf), told_of("c", runc, **other))
-    made.take("RuntimeClass", runtime_class(), types_of(SHADOW))
+    made.take("RuntimeClass", runtime_class())
     made.classes = True
     told = find(made, ReadCluster(made))
     assert [(one.name, one.delivery) for one in told.nodes] == [("a", "runtimeClass"), ("b", "none"), ("c", "")]
@@ -476,7 +476,7 @@ def test_a_file_that_has_a_runtime_class_has_all_of_them_and_one_without_any_has
     objects = [node("a"), told_of("a", runc)]
     for more, way in ([], "runtimeClass"), ([runtime_class("kata")], "none"), ([runtime_class()], "runtimeClass"):
         read = [("file", one, one["kind"]) for one in (*objects, *more)]
-        made = from_objects(read, SHADOW)
+        made = cluster_of(Reading(read), SHADOW)
         assert [one.delivery for one in find(made, ReadCluster(made)).nodes] == [way]
 
 

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from adopt.objects import SHADOW, Raw, cluster, devices, found, gpu_pod, node
+from adopt.objects import Raw, cluster, devices, found, gpu_pod, node
 from builders import container, gpu, holding, part, pod
 from msgspec.structs import astuple
 
 from allocator.vocabulary.names import Mode
 from allocator.wire.nodeallocation import write_spec
 from console.adopt.findings import find
-from console.adopt.objects import ReadCluster, from_objects
 from console.adopt.report import NamespaceReport, PlacedOn, PlacedPod, report
+from console.cluster import ReadCluster, Reading, cluster_of
 from console.simulator.documents import InputError
 from webhook.settings import WebhookSettings
 
@@ -156,39 +156,9 @@ def test_only_the_ledgers_objects_and_claims_get_a_revision_and_no_other_a_names
     kinds = ("Device", "Namespace", "Node", "NodeResourceTopology", "PodGroup", "ResourceSlice")
     plain = [(kind, {"kind": kind, "metadata": {"name": "x"}}, kind) for kind in kinds]
     ledger: Raw = {"kind": "NodeAllocation", "metadata": {"name": "x"}, "spec": {}}
-    made = from_objects([*plain, ("ledger", ledger, "NodeAllocation")], WebhookSettings())
+    made = cluster_of(Reading([*plain, ("ledger", ledger, "NodeAllocation")]), WebhookSettings())
     assert [made.objects(kind)[0]["metadata"] for kind in kinds] == [{"name": "x"}] * len(kinds)
     assert made.objects("NodeAllocation")[0]["metadata"] == {"name": "x", "resourceVersion": "1"}
-
-
-def test_of_a_pod_without_devices_its_name_its_node_and_its_requests_are_kept() -> None:
-    asks = {"cpu": "1"}
-    first, second = container("a", asks, asks, command=["x"]), container("b")
-    made = pod(first, second, init=[container("i", asks)], labels={"a": "b"}, nodeName="n1", priority=7)
-    made["metadata"]["creationTimestamp"] = "2026-03-01T12:00:00Z"
-    made |= {"status": {"phase": "Running", "podIP": "10.0.0.1"}}
-    (kept,) = cluster(made, settings=SHADOW).objects("Pod")
-    assert kept == {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "pod",
-            "namespace": "default",
-            "uid": "uid-1",
-            "creationTimestamp": "2026-03-01T12:00:00Z",
-        },
-        "spec": {
-            "containers": [
-                {"name": "a", "resources": {"requests": asks, "limits": asks}},
-                {"name": "b", "resources": {}},
-            ],
-            "initContainers": [{"name": "i", "resources": {"requests": asks}}],
-            "nodeName": "n1",
-        },
-        "status": {"phase": "Running"},
-    }
-    asking = gpu_pod("g", labels={"a": "b"}, priority=7)
-    assert cluster(asking).objects("Pod") == [asking]
 
 
 def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
@@ -207,7 +177,7 @@ def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
         claim,
         {"kind": "Service"},
     ]
-    made = from_objects([(f"file:{at}", one, one["kind"]) for at, one in enumerate(objects)], None)
+    made = cluster_of(Reading([(f"file:{at}", one, one["kind"]) for at, one in enumerate(objects)]), None)
     assert (made.settings.mode, made.notes, made.installed, made.assumed) == (Mode.SHADOW, [], None, False)
     assert made.objects("Pod")[0]["metadata"] == {"name": "p", "namespace": "default", "uid": "default/p"}
     assert made.objects("ResourceClaim")[0]["metadata"] == {
@@ -217,11 +187,11 @@ def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
         "resourceVersion": "1",
     }
     assert set(made.of) == {"Pod", "ResourceClaim"}
-    assert from_objects([("file", hook, hook["kind"])], None).installed is True
+    assert cluster_of(Reading([("file", hook, hook["kind"])]), None).installed is True
     for name in ("another", "other"):
         other: Any = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": name}}
-        assert from_objects([("file", other, other["kind"])], None).installed is None
-    given = from_objects([("file", config, "ConfigMap")], WebhookSettings(mode=Mode.OFF))
+        assert cluster_of(Reading([("file", other, other["kind"])]), None).installed is None
+    given = cluster_of(Reading([("file", config, "ConfigMap")]), WebhookSettings(mode=Mode.OFF))
     assert (given.settings.mode, given.notes) == (Mode.OFF, [])
 
 
@@ -229,7 +199,7 @@ def test_objects_of_files_get_what_an_api_server_would_have_written() -> None:
 def test_settings_in_a_file_that_are_wrong_are_refused(text: str) -> None:
     config = {"kind": "ConfigMap", "metadata": {"name": "koordgate"}, "data": {"config.yaml": text}}
     with pytest.raises(InputError, match="ConfigMap koordgate"):
-        from_objects([("file", config, "ConfigMap")], None)
+        cluster_of(Reading([("file", config, "ConfigMap")]), None)
 
 
 # Who holds what

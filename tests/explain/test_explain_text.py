@@ -12,7 +12,7 @@ from commands import Answer
 from explain.scenes import BORN, Raw, bound, gpu_pod, node, scheduled, waiting
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
-from console.explain.reading import read_files
+from console.cluster import read_files
 
 Ask = Callable[..., Answer]
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}

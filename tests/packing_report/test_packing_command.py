@@ -12,7 +12,7 @@ from foreignpods import hami
 from packing_report.clusters import Raw, Run, bound, node, usual
 
 from allocator.wire.nodeallocation import API_VERSION, write_spec
-from console.explain.reading import Reading
+from console.cluster import Reading
 from console.packing.state import read_state
 
 
