@@ -19,7 +19,7 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
-_CALL_S = 60.0
+_CALL_S = 120.0
 # With Retry-After it means "not yet": custom resources are (re)initializing just after the API server has started.
 _TOO_MANY = 429
 _RETRY_S = 10.0

@@ -16,7 +16,7 @@ async def until(
     condition: Callable[[], Awaitable[T | None]],
     what: str,
     *,
-    deadline_s: float = 60.0,
+    deadline_s: float = 180.0,
     poll_s: float = 0.05,
 ) -> T:
     """Poll a condition until it returns something true.

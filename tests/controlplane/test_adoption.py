@@ -193,7 +193,7 @@ async def test_beside_200_pods_of_six_systems_nothing_is_given_twice_and_nothing
                 found = [await metric(replicas, "koordgate_adopted_pods", peer=peer) for peer in wanted]
                 return found == [2 * count for count in wanted.values()]
 
-            await until(counted, "both replicas count every Pod", deadline_s=60)
+            await until(counted, "both replicas count every Pod")
             assert await metric(replicas, "koordgate_adoption_conflicts") == 0
             assert await metric(replicas, "koordgate_devices_held_twice") == 0
     finally:

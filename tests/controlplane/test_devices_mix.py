@@ -189,7 +189,7 @@ async def refused_of_the_mix(
 
     forgotten: dict[str, tuple[list[str], str]] = {}  # Pod -> where it would fit, and what it was told
     try:
-        (waiting,) = await until(no_room_is_left, "no Pod waits that would fit", deadline_s=60, poll_s=0.3)
+        (waiting,) = await until(no_room_is_left, "no Pod waits that would fit", poll_s=0.3)
     except NotInTimeError as error:
         raise AssertionError(f"{error}: {forgotten}") from error
 

@@ -133,9 +133,9 @@ async def test_a_whole_gang_is_bound_together_or_waits_at_its_gates(
     async def told(part: str) -> bool:
         return any(part in message for message in await events(admin, namespace, "GangWaits"))
 
-    await until(lambda: told("the gang needs 4 Pods, and 3 of them exist"), "the Event of too few Pods", deadline_s=40)
+    await until(lambda: told("the gang needs 4 Pods, and 3 of them exist"), "the Event of too few Pods")
     await create(admin, [worker(3, namespace)])
-    await until(lambda: told("there is room for 2 of 4 Pods"), "the Event of too little room", deadline_s=40)
+    await until(lambda: told("there is room for 2 of 4 Pods"), "the Event of too little room")
     assert [one["spec"].get("schedulingGates") for one in await workers(admin, namespace)] == [GATE] * 4
     assert (await audit_devices(admin, namespace)).used == {}
 
@@ -164,7 +164,7 @@ async def test_what_is_held_in_vain_is_given_back_and_the_gang_is_bound_later(
     async def given_back() -> bool:
         return await held(admin, namespace) == []
 
-    await until(lifted, "room is held, and the gates are lifted", deadline_s=30)
+    await until(lifted, "room is held, and the gates are lifted")
     assert await held(admin, namespace) == ["worker-0", "worker-1"]
     await until(given_back, "what was held in vain is given back", deadline_s=HOLD_S + 60)
     wide = f"{namespace}-wide"

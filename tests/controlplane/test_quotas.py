@@ -475,7 +475,7 @@ async def test_pods_that_are_deleted_while_they_are_bound_hold_nothing_and_other
         async def bound(name: str = name) -> bool:
             return bool((await root.get(pods_path(other, name)))["spec"].get("nodeName"))
 
-        await until(bound, f"{name} is bound", deadline_s=30)
+        await until(bound, f"{name} is bound", deadline_s=50)
         await root.delete(pods_path(other, name), {"gracePeriodSeconds": 0})
     over.set()
     for seen in await asyncio.gather(*loops):
@@ -484,5 +484,5 @@ async def test_pods_that_are_deleted_while_they_are_bound_hold_nothing_and_other
     async def released() -> bool:
         return not set(ended) & await holders(root)
 
-    await until(released, "nothing is held for Pods that ended", deadline_s=30)
+    await until(released, "nothing is held for Pods that ended", deadline_s=50)
     await remove(root, other, [home])

@@ -168,7 +168,7 @@ async def rounds(running: Running, count: int) -> None:
     async def done() -> bool:
         return running.rounds >= target
 
-    await until(done, f"{count} more rounds", deadline_s=60, poll_s=0.02)
+    await until(done, f"{count} more rounds", poll_s=0.02)
 
 
 def revision(obj: JsonObject) -> str:
@@ -259,7 +259,7 @@ async def test_the_api_server_goes_and_comes_back_and_everything_is_reported_aga
         async def listed(count: int = number + 1) -> bool:
             return len((await admin.get(f"{DEVICES}/{node}"))["spec"]["devices"]) == count
 
-        await until(listed, f"{number + 1} NICs are reported", deadline_s=60)
+        await until(listed, f"{number + 1} NICs are reported")
 
 
 # With cards and Pods

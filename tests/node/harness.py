@@ -415,7 +415,7 @@ class Node:
                 return not pods
 
             with contextlib.suppress(NotInTimeError):
-                await until(gone, "all Pods are gone", deadline_s=30, poll_s=0.2)
+                await until(gone, "all Pods are gone", poll_s=0.2)
 
     async def _ctr(self, *argv: str) -> str:
         command = (

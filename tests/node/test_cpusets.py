@@ -222,7 +222,7 @@ async def bench(reporter: Reporter, node: Node, node_admin: AdminClient, node_na
     async def gone() -> bool:
         return not await node_admin.items(pods_path(node_namespace))
 
-    await until(gone, "all Pods are gone", deadline_s=60)
+    await until(gone, "all Pods are gone")
 
 
 async def told(

@@ -145,7 +145,7 @@ async def bench(giving_node: Node, node_admin: AdminClient, node_namespace: str)
     async def gone() -> bool:
         return not await node_admin.items(path)
 
-    await until(gone, "all Pods are gone", deadline_s=60)
+    await until(gone, "all Pods are gone")
     for collection in TOLD:
         with contextlib.suppress(ApiError):  # where the chart was never installed there is nothing to write to
             await node_admin.delete(f"{collection}/{giving_node.name}")
