@@ -4,8 +4,7 @@ A Pod waits for reasons that are no node's (it was not translated, nobody schedu
 Where a bound Pod is follows from the same decision once more, on the cluster as it is now without the Pod.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -17,14 +16,13 @@ from allocator.index.search import NodeFigures
 from allocator.place import Placement, opened
 from allocator.quantity import QuantityError, to_int
 from allocator.reasons import CardReason, card_reasons
-from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE, Mode
-from allocator.vocabulary.node import NodeSnapshot
 from console.cluster import mapping
 from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, detail, judge, remedies
 from console.explain.scene import Scene, conditions
 from console.simulator.words import adopted
+from webhook.view.nodereport import Availability, DeviceReport, node_report
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
 _MAX_NAMED: Final = 8
@@ -269,6 +267,7 @@ def standing(scene: Scene) -> Whereabouts | None:
     ranking, view = scene.ranking, scene.seen.view
     without = ranking.snapshot(node)
     holding = annotated_holding(view.compared(given), without.devices, 0, without.own_cpus)
+    devices = {one.id: one for one in node_report(without, scene.types).devices}
     names = sorted(view.nodes.known())
     levels = ranking.standing(info, names)
     parts = ranking.parts(info, names)
@@ -283,8 +282,8 @@ def standing(scene: Scene) -> Whereabouts | None:
         why_not="" if isinstance(verdict, Placement) else verdict.message.removeprefix(f"{node}: "),
         placed=verdict if isinstance(verdict, Placement) else None,
         opened=opened(shares, without, info.request.wishes.order),
-        beside={share.id: _holders(without, share.id) for share in shares},
-        left=_left(without, shares),
+        beside={one.id: [who.holder for who, _ in devices[one.id].held] for one in shares if one.id in devices},
+        left=_left(devices.values(), shares),
         cards=card_reasons(info.request, without),
         recorded=_recorded(scene),
     )
@@ -294,20 +293,12 @@ def _place(one: Rival) -> tuple[int, str]:
     return one.level, one.name
 
 
-def _holders(node: NodeSnapshot, device: str) -> list[str]:
-    return sorted(
-        f"{one.namespace}/{one.name}"
-        for one in itertools.chain[Holding | ForeignHolding](node.given(), node.foreign.values())
-        if any(share.id == device for share in one.shares)
-    )
-
-
-def _left(node: NodeSnapshot, shares: Sequence[Share]) -> list[TypeLeft]:
+def _left(devices: Iterable[DeviceReport], shares: Sequence[Share]) -> list[TypeLeft]:
     taken = {share.id for share in shares}
     found = []
     for kind in dict.fromkeys(share.type for share in shares):
-        there = [one for one in node.devices if one.type == kind]
-        idle = [one.id for one in there if node.is_usable(one) and one.id not in node.used]
+        there = [one for one in devices if one.kind.name == kind and one.device is not None]
+        idle = [one.id for one in there if one.state is Availability.FREE]
         found.append(TypeLeft(kind, len(there), len(idle), len([one for one in idle if one not in taken])))
     return found
 

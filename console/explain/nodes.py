@@ -9,14 +9,13 @@ from allocator.amounts import BadQuantityError, pod_amounts
 from allocator.place import Placement, place_by_numa
 from allocator.preempt import PodStanding
 from allocator.reasons import CardReason, Change, ChangeKind, card_reasons, changes, lack
-from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import FULL
-from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.outcome import Refusal
 from console.explain.scene import Scene
 from console.simulator.scheduler import NodeCandidate, allocatable, candidate, managed, shortages, why_not
 from console.terminal import some
+from webhook.view.nodereport import node_report
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, tolerated
 
 _OPEN: Final[Mapping[str, Any]] = {}  # the spec of a Pod without conditions on nodes
@@ -135,13 +134,8 @@ def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
     if info is None or not info.request:
         return NodeDetail(verdict)
     node, request = scene.ranking.snapshot(verdict.name), scene.ranking.wanted(info)
-    holders: dict[str, list[str]] = {}
-    for who, holding in _holdings(scene, verdict.name):
-        for share in holding.shares:
-            holders.setdefault(share.id, []).append(who)
-    cards = tuple(
-        CardDetail(one, tuple(sorted(set(holders.get(one.device.id, ()))))) for one in card_reasons(request, node)
-    )
+    holders = {one.id: sorted({who.holder for who, _ in one.held}) for one in node_report(node, scene.types).devices}
+    cards = tuple(CardDetail(one, tuple(holders.get(one.device.id, ()))) for one in card_reasons(request, node))
     uncertain = tuple(doubts(node))
     if verdict.placement is not None:
         return NodeDetail(verdict, cards, doubts=uncertain)
@@ -161,14 +155,6 @@ def detail(scene: Scene, verdict: NodeVerdict) -> NodeDetail:
         for uid in change.pods
     )
     return NodeDetail(verdict, cards, numas, tuple(found), leaving, uncertain)
-
-
-def _holdings(scene: Scene, name: str) -> Iterator[tuple[str, Holding | ForeignHolding]]:
-    node = scene.ranking.snapshot(name)
-    for holding in node.given():
-        yield f"{'resourceclaim ' if holding.uid in node.claims else ''}{holding.namespace}/{holding.name}", holding
-    for foreign in node.foreign.values():
-        yield f"{foreign.namespace}/{foreign.name}", foreign
 
 
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})

@@ -17,7 +17,7 @@ from console.simulator.account import Account
 from console.simulator.cluster import PodFate, Result
 from koordgate.serving import serve
 from webhook.devicemap.access import LoopbackGuard
-from webhook.devicemap.document import VERSION, node_of, types_entry
+from webhook.devicemap.document import VERSION, node_entry, types_entry
 from webhook.devicemap.feed import MapFeed, waiting_entry
 from webhook.devicemap.server import MapServer, single
 
@@ -55,7 +55,7 @@ def document(results: Sequence[Result], account: Account) -> Raw:
         "revision": 0,
         "at": 0,
         "types": types_entry(account.types),
-        "nodes": [node_of(account.view, name, account.types) for name in account.nodes],
+        "nodes": [node_entry(account.report(name)) for name in account.nodes],
         "waiting": _waiting(results),
     }
 

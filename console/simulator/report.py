@@ -9,17 +9,20 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
+from allocator.adopted import in_doubt
 from allocator.devices.words import how_many
+from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import model_name
 from console.plaintable import plain_table
 from console.simulator import words
-from console.simulator.account import Account, DeviceUse, NodeCpus
+from console.simulator.account import Account
 from console.simulator.assumed import ASSUMED
 from console.simulator.cluster import PodFate, Result
 from console.terminal import WIDE, columns, counted, fits, show
+from webhook.view.nodereport import CpuReport, DeviceReport, Holder, NodeReport
 
 Raw = dict[str, Any]
 _REASONS: Final = {
@@ -155,18 +158,17 @@ def show_nodes(account: Account, only: str | None = None, most: int = WIDE) -> N
 def node_parts(account: Account, only: str | None = None, width: int = WIDE) -> list[Table | Text | str]:
     """Make for each node, or for one, a heading, a table of its devices, and one of its CPUs."""
     parts: list[Table | Text | str] = []
-    cpus = {one.node: one for one in account.cpus()}
     for node in account.nodes if only is None else [only]:
-        uses = account.devices(node)
-        if not uses and node not in cpus:
+        report = account.report(node)
+        if not report.devices and report.cpus is None:
             continue
-        table = devices_table(uses)
+        table = devices_table(report.devices)
         brief = not fits(table, width)
-        parts.append(Text(f"{node}: {has(uses, cpus.get(node), models=brief)}{_assumed(account, node)}", "bold"))
-        if uses:
-            parts.append(devices_table(uses, brief=True) if brief else table)
-        if node in cpus:
-            parts.append(cpus_table(cpus[node]))
+        parts.append(Text(f"{node}: {has(report, models=brief)}{_assumed(account, node)}", "bold"))
+        if report.devices:
+            parts.append(devices_table(report.devices, brief=True) if brief else table)
+        if report.cpus is not None:
+            parts.append(cpus_table(report.cpus))
         parts.append("")
     return parts
 
@@ -176,11 +178,11 @@ def _assumed(account: Account, node: str) -> str:
     return f" (assumed from {source})" if source else ""
 
 
-def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = False) -> str:
+def has(node: NodeReport, *, models: bool = False) -> str:
     """Summarize in one line what a node has, with the devices' models or without."""
-    numbers = Counter(use.type for use in uses)
-    texts = [how_many(count, kind) + _models(uses, kind) * models for kind, count in numbers.items()]
-    topology = cpus.topology if cpus else None
+    numbers = Counter(one.kind for one in node.devices)
+    texts = [how_many(count, kind) + _models(node.devices, kind) * models for kind, count in numbers.items()]
+    topology = node.cpus.topology if node.cpus else None
     if topology is not None:
         sockets, nodes = counted(len(topology.sockets), "socket"), counted(len(topology.nodes), "NUMA node")
         threads = counted(topology.threads_per_core, "thread")
@@ -188,37 +190,41 @@ def has(uses: Sequence[DeviceUse], cpus: NodeCpus | None, *, models: bool = Fals
     return ", ".join(texts) or "CPUs that it does not report"
 
 
-def _models(uses: Iterable[DeviceUse], kind: DeviceType) -> str:
-    found = dict.fromkeys(_model(use) for use in uses if use.type is kind)
+def _models(devices: Iterable[DeviceReport], kind: DeviceType) -> str:
+    found = dict.fromkeys(_model(one) for one in devices if one.kind is kind)
     found.pop("", None)
     return f" ({', '.join(found)})" if found else ""
 
 
-def _model(use: DeviceUse) -> str:
-    return model_name(use.device.model) if use.device else ""
+def _model(one: DeviceReport) -> str:
+    return model_name(one.device.model) if one.device else ""
 
 
-def devices_table(uses: Iterable[DeviceUse], *, brief: bool = False) -> Table:
+def devices_table(devices: Iterable[DeviceReport], *, brief: bool = False) -> Table:
     """Make the table of a node's devices; a brief one leaves out ids and models."""
     named = () if brief else ("ID", "MODEL")
     table = plain_table("DEVICE", *named, "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
-    for use in uses:
-        numa = "-" if use.device is None or use.device.numa_node is None else str(use.device.numa_node)
-        who = () if brief else (words.shown_id(use.id, use.type), _model(use) or "-")
-        texts = (f"{use.type.name} {use.minor}", *who, numa, words.used_of(use))
-        table.add_row(*map(Text, texts), _cell([*_holders(use)] or ["-"]))
+    for one in devices:
+        numa = "-" if one.device is None or one.device.numa_node is None else str(one.device.numa_node)
+        who = () if brief else (words.shown_id(one.id, one.kind), _model(one) or "-")
+        texts = (f"{one.kind.name} {one.minor}", *who, numa, words.used_of(one))
+        table.add_row(*map(Text, texts), _cell([*_holders(one)] or ["-"]))
     return table
 
 
-def _holders(use: DeviceUse) -> Iterator[str]:
-    if use.why_not:
-        yield f"takes no new Pods: {use.why_not}"
-    for pod, share in use.held:
-        doubt = " (in doubt)" if pod in use.doubtful else ""
-        yield f"{words.short_name(pod)}: {words.part_of(share, use.type)}{doubt}"
+def _holders(one: DeviceReport) -> Iterator[str]:
+    if one.why:
+        yield f"takes no new Pods: {one.why}"
+    for holder, share in one.counted:
+        doubt = " (in doubt)" if isinstance(holder, ForeignHolding) and in_doubt(holder) else ""
+        yield f"{_name(holder)}: {words.part_of(share, one.kind)}{doubt}"
 
 
-def cpus_table(cpus: NodeCpus) -> Table:
+def _name(holder: Holder) -> str:
+    return words.short_name(holder.holder)
+
+
+def cpus_table(cpus: CpuReport) -> Table:
     """Make the table of a node's CPUs: for each NUMA node who has which, and what is left for all others."""
     table = plain_table("NUMA", "CPUS", "WHO")
     before = ""
@@ -244,11 +250,11 @@ class CpuRow(NamedTuple):
     pod: str = ""
 
 
-def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
+def cpu_rows(cpus: CpuReport) -> Iterator[CpuRow]:
     """Make the rows of each NUMA node."""
     if cpus.topology is None:
         for pod, share in cpus.held:
-            yield CpuRow("-", format_cpuset(share.cpus), f"{words.short_name(pod)}: {words.cpus_of(share)}", pod)
+            yield CpuRow("-", format_cpuset(share.cpus), f"{_name(pod)}: {words.cpus_of(share)}", pod.holder)
         return
     for numa, inside in cpus.topology.nodes.items():
         at = str(numa)
@@ -259,21 +265,21 @@ def cpu_rows(cpus: NodeCpus) -> Iterator[CpuRow]:
         for pod, share in cpus.held:
             for one in share.numa:
                 if one.node == numa and not share.cpus:
-                    text = f"   in it {words.short_name(pod)} ({share.qos}): {words.numa_of(one)}"
-                    yield CpuRow(at, "", text, pod)
+                    text = f"   in it {_name(pod)} ({share.qos}): {words.numa_of(one)}"
+                    yield CpuRow(at, "", text, pod.holder)
         yield CpuRow(at, _pool(cpus.pools.best_effort if cpus.pools else (), numa), _BEST_EFFORT)
 
 
-def _own_rows(cpus: NodeCpus, at: str, inside: int) -> Iterator[CpuRow]:
+def _own_rows(cpus: CpuReport, at: str, inside: int) -> Iterator[CpuRow]:
     """The rows of Pods that have CPUs of their own in a NUMA node."""
     for pod, share in cpus.held:
         if share.cpus & inside:
-            yield CpuRow(at, format_cpuset(share.cpus & inside), f"{words.short_name(pod)} ({share.qos})", pod)
+            yield CpuRow(at, format_cpuset(share.cpus & inside), f"{_name(pod)} ({share.qos})", pod.holder)
     for alloc in cpus.kubelet:
         if alloc.cpus & inside:
-            pod = f"{alloc.namespace}/{alloc.name}"
-            text = f"{words.short_name(pod)} (by the kubelet's static policy)"
-            yield CpuRow(at, format_cpuset(alloc.cpus & inside), text, pod)
+            name = f"{alloc.namespace}/{alloc.name}"
+            text = f"{words.short_name(name)} (by the kubelet's static policy)"
+            yield CpuRow(at, format_cpuset(alloc.cpus & inside), text, name)
 
 
 def _pool(pools: Iterable[PoolCpus], numa: int) -> str:
@@ -297,13 +303,15 @@ def fates(results: Iterable[Result]) -> str:
 
 def in_use(account: Account, only: str | None = None) -> str:
     """Count the devices of each type that are in use, and the CPUs that belong to one Pod alone."""
-    uses = account.devices(only)
-    has, used = Counter(use.type for use in uses), Counter(use.type for use in uses if use.in_use)
+    reports = account.reports() if only is None else [account.report(only)]
+    devices = [one for report in reports for one in report.devices]
+    has, used = Counter(one.kind for one in devices), Counter(one.kind for one in devices if one.in_use)
     texts = [f"{used[kind]} of {how_many(has[kind], kind)}" for kind in account.types.types if has[kind]]
-    cpus = [one for one in account.cpus() if one.topology is not None and only in {None, one.node}]
-    if cpus:
-        every = sum(len(one.topology.cpus) for one in cpus if one.topology is not None)
-        texts.append(f"{sum(one.given.bit_count() for one in cpus)} of {counted(every, 'CPU')}")
+    cpus = [(one.cpus, one.cpus.topology) for one in reports if one.cpus is not None]
+    known = [(of, len(topology.cpus)) for of, topology in cpus if topology is not None]
+    if known:
+        every = sum(count for _, count in known)
+        texts.append(f"{sum(of.given.bit_count() for of, _ in known)} of {counted(every, 'CPU')}")
     return f"{', '.join(texts)} in use" if texts else "no devices"
 
 

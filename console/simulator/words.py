@@ -1,7 +1,7 @@
 """Pods, requests and shares in words, for the tables (pure)."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from allocator.adopted import in_doubt
@@ -26,9 +26,10 @@ from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.podallocated import NONE, UNLIMITED, read_quotas
 from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
 from allocator.wire.values import UNREADABLE, parse_json
-from console.simulator.account import Account, DeviceUse
+from console.simulator.account import Account
 from console.simulator.apiserver import AddedDefault
 from console.simulator.assumed import ASSUMED
+from webhook.view.nodereport import DeviceReport, told_tails
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = Mapping[str, Any]
@@ -167,7 +168,7 @@ def share_of(share: Share, kind: DeviceType) -> str:
     """How much of a device a share is, in full."""
     amounts = share.amounts
     if not kind.simple and set(kind.tails) <= amounts.keys():
-        texts = [_amount_of(tail, kind, amounts) for tail in _told_tails(kind)]
+        texts = [_amount_of(tail, kind, amounts) for tail in told_tails(kind)]
     else:
         texts = [f"{tail} {amount}{_unit(kind, tail)}" for tail, amount in sorted(amounts.items())]
     if share.functions:
@@ -197,22 +198,22 @@ def part_of(share: Share, kind: DeviceType) -> str:
     return f"{texts}, function {_functions(share)}" if share.functions else texts
 
 
-def used_of(use: DeviceUse) -> str:
+def used_of(one: DeviceReport) -> str:
     """How much of a device is held, and of what total."""
-    kind, device = use.type, use.device
+    kind, device = one.kind, one.device
     texts = []
-    for tail in _told_tails(kind):
-        total, word = device.capacity[tail] if device else None, "" if kind.simple else f"{_spoken(tail, kind)} "
+    for tail in told_tails(kind):
+        used, total = one.used.get(tail, 0), one.total.get(tail)
+        word = "" if kind.simple else f"{_spoken(tail, kind)} "
         if kind.in_bytes(tail):
-            used = gib(use.used(tail))
             word = "" if tail == kind.restated else word
-            texts.append(word + (used if total is None else f"{used.removesuffix(' GiB')} of {gib(total)}"))
+            texts.append(word + (gib(used) if total is None else f"{gib(used).removesuffix(' GiB')} of {gib(total)}"))
         elif _unit(kind, tail):
-            texts.append(f"{word}{use.used(tail)} %")
+            texts.append(f"{word}{used} %")
         else:
-            texts.append(f"{word}{use.used(tail)}" + ("" if total is None else f" of {total}"))
+            texts.append(f"{word}{used}" + ("" if total is None else f" of {total}"))
     if device is not None and device.functions:
-        taken = sum(len(share.functions) for _, share in use.held)
+        taken = sum(len(share.functions) for _, share in one.held)
         texts.append(f"{taken} of {len(device.functions)} functions")
     return ", ".join(texts)
 
@@ -220,11 +221,6 @@ def used_of(use: DeviceUse) -> str:
 def _percent(kind: DeviceType) -> tuple[str, ...]:
     """A type's resources that are counted in percent of a device."""
     return tuple(tail for tail, percent in zip(kind.tails, kind.percent, strict=True) if percent)
-
-
-def _told_tails(kind: DeviceType) -> Sequence[str]:
-    """A type's resources without the ratio that the bytes state as well."""
-    return [tail for tail in kind.tails if tail not in kind.memory[1:]] if kind.memory else kind.tails
 
 
 def _ratio(kind: DeviceType) -> str:

@@ -19,12 +19,13 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeTopology, PodCpuAlloc
 from webhook.devicemap.document import node_entry, types_entry
+from webhook.view.nodereport import node_report
 
 CARDS = (gpu(0, numa_node=0, pcie="pci0"), gpu(1, numa_node=1, model="A100"))
 
 
 def entry(snapshot: NodeSnapshot, types: DeviceTypes = BUILT_IN, **more: Any) -> dict[str, Any]:
-    made = node_entry(snapshot, types, **more)
+    made = node_entry(node_report(snapshot, types, **more))
     assert orjson.loads(orjson.dumps(made)) == made
     return made
 
@@ -79,7 +80,7 @@ def test_a_disputed_card_is_not_known_to_be_free_and_says_where_the_pod_is_named
 
 
 def test_a_node_whose_holdings_are_unknown_is_all_held() -> None:
-    told = entry(NodeSnapshot("node-1", ()), blocked="its record cannot be read: remove it", listed=CARDS)
+    told = entry(NodeSnapshot("node-1", CARDS), blocked="its record cannot be read: remove it")
     assert told["blocked"] == "its record cannot be read: remove it"
     assert {one["health"] for one in told["devices"]} == {"unread"}
     assert [one["amounts"] for one in told["devices"]] == [[[100, 100, 0], [80 * GIB, 80 * GIB, 0]]] * 2
@@ -118,14 +119,14 @@ def test_every_holder_is_told_once_with_its_kind_and_what_is_particular() -> Non
     names = [(one["kind"], one["namespace"], one["name"]) for one in told["holders"]]
     assert names == [
         ("pod", "default", "pod-a"),
-        ("pod", "team", "member"),
         ("claim", "team", "claim"),
+        ("pod", "team", "member"),
         ("foreign", "team", "hami"),
     ]
     assert [one["note"] for one in told["holders"]] == [
         "",
-        "room held for the gang team/g",
         "ResourceClaim (DRA)",
+        "room held for the gang team/g",
         "by hami, hami.io/x",
     ]
     assert [one["holder"] for one in told["devices"][0]["shares"]] == [0, 1, 2, 3]
@@ -288,7 +289,7 @@ def test_what_a_device_does_not_have_is_nothing() -> None:
         [{"holder": 0, "amounts": [30, 0], "containers": ["main"]}],
         [{"holder": 1, "amounts": [5, 0], "containers": []}],
     ]
-    (blocked,) = entry(NodeSnapshot("n", ()), blocked="why", listed=[bare])["devices"]
+    (blocked,) = entry(NodeSnapshot("n", (bare,)), blocked="why")["devices"]
     assert blocked["amounts"] == [[100, 100, 0], [0, 0, 0]]
 
 

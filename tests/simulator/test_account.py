@@ -7,14 +7,13 @@ import pytest
 from builders import device_entry, device_object
 from simulator.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, topology
 
-from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.holdings import Share
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc, SystemCpus
 from console.simulator import apiserver, report, words
-from console.simulator.account import Account, ClusterObjects, DeviceUse, NodeCpus
+from console.simulator.account import Account, ClusterObjects
 from koordgate.settings import DevicePool
+from webhook.view.nodereport import CpuReport, DeviceReport
 
 Raw = dict[str, Any]
 TYPES = BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)])
@@ -41,7 +40,15 @@ def holds(name: str, *, on: str = "node-1", qos: str = "LSR", status: Raw | None
 
 def rows(counted: Account) -> list[tuple[str, str, str]]:
     """The table of CPUs: NUMA node, CPUs, the first word of who has them."""
-    return [(row.numa, row.cpus, row.who.split()[0]) for one in counted.cpus() for row in report.cpu_rows(one)]
+    return [(row.numa, row.cpus, row.who.split()[0]) for one in cpus_of(counted) for row in report.cpu_rows(one)]
+
+
+def cpus_of(counted: Account) -> list[CpuReport]:
+    return [one.cpus for one in counted.reports() if one.cpus is not None]
+
+
+def devices_of(counted: Account) -> list[DeviceReport]:
+    return [device for one in counted.reports() for device in one.devices]
 
 
 NIC = {"minor": 0, "id": "0000:10:00.0", "resources": {"koordinator.sh/rdma": "25"}}
@@ -112,8 +119,8 @@ DEVICES: dict[str, tuple[list[Raw], list[tuple[str, str, list[str], str]]]] = {
 def test_devices_of_every_type_are_counted(name: str) -> None:
     objects, expected = DEVICES[name]
     found = [
-        (f"{use.type.name} {use.minor}", words.used_of(use), [pod for pod, _ in use.held], use.why_not)
-        for use in account(*objects).devices()
+        (f"{one.kind.name} {one.minor}", words.used_of(one), [pod.holder for pod, _ in one.held], one.why)
+        for one in devices_of(account(*objects))
     ]
     assert found == expected
 
@@ -121,7 +128,7 @@ def test_devices_of_every_type_are_counted(name: str) -> None:
 def test_a_class_that_the_settings_give_to_nodes_is_counted() -> None:
     pools = (("queue", DevicePool({"zone": "a"}, {"shared": 5})),)
     counted = account(node("node-1", labels={"zone": "a"}), node("node-2", labels={"zone": "b"}), pools=pools)
-    assert [(use.node, use.id) for use in counted.devices()] == [("node-1", "shared")]
+    assert [(one.node, one.id) for one in devices_of(counted)] == [("node-1", "shared")]
     assert report.in_use(counted) == "0 of 1 queue device in use"
 
 
@@ -210,7 +217,7 @@ def test_cpus_are_reported_by_numa_node_with_both_pools(name: str) -> None:
 
 
 def test_a_node_that_reports_no_cpus_has_no_table_of_them() -> None:
-    assert account(node(), device_object(device_entry(0))).cpus() == []
+    assert cpus_of(account(node(), device_object(device_entry(0)))) == []
 
 
 KUBELET = topology(pod_cpu_allocs=(PodCpuAlloc("default", "k", "uid-k", parse("0-1"), managed_by_kubelet=True),))
@@ -290,23 +297,6 @@ def test_what_a_pod_holds_is_said_in_a_few_words() -> None:
     ]
 
 
-def test_a_cpu_that_several_pods_have_is_given_once() -> None:
-    held = tuple((name, CpuShare("LSR", cpus)) for name, cpus in (("ns/a", 0b000110), ("ns/b", 0b001100)))
-    kubelet = tuple(PodCpuAlloc("ns", "c", str(cpus), cpus) for cpus in (0b011000, 0b110000))
-    assert NodeCpus("n", None, 0, held, kubelet).given == 0b111110
-
-
-def test_what_is_used_of_a_device_is_what_its_holders_state() -> None:
-    shares = (Share("gpu", "GPU-0", 0, {"gpu-core": 10}), Share("gpu", "GPU-0", 0, {"gpu-memory": 3, "gpu-core": 5}))
-    gpu = BUILT_IN.by_name["gpu"]
-    use = DeviceUse("n", gpu, 0, "GPU-0", None, by_kubelet=False, held=tuple(zip("ab", shares, strict=True)))
-    assert [use.used(tail) for tail in ("gpu-core", "gpu-memory", "other")] == [15, 3, 0]
-    assert [
-        DeviceUse("n", gpu, 0, "GPU-0", None, by_kubelet=by_kubelet, held=held).in_use
-        for by_kubelet, held in ((False, ()), (True, ()), (False, use.held), (True, use.held))
-    ] == [False, True, True, True]
-
-
 def test_only_a_bound_pod_that_has_not_ended_holds_what_it_states() -> None:
     pods = {
         "runs": held("runs", "node-1", (0, 30)),
@@ -336,22 +326,25 @@ def test_devices_that_only_annotations_name_come_last_by_minor_and_id() -> None:
         stating("b", (5, "x"), (9, "y")),
         held("c", "node-1", (3, 10), (0, 10)),
     )
-    found = counted.devices("node-1")
-    assert [(one.type.name, one.minor, one.id, [name for name, _ in one.held]) for one in found] == [
+    found = counted.report("node-1").devices
+    assert [(one.kind.name, one.minor, one.id, [pod.holder for pod, _ in one.held]) for one in found] == [
         ("gpu", 0, "GPU-node-1-0", ["default/c"]),
-        ("gpu", 3, "GPU-node-1-3", ["default/c"]),
         ("rdma", 0, "0000:10:00.0", ["default/a"]),
+        ("gpu", 3, "GPU-node-1-3", ["default/c"]),
         ("rdma", 5, "x", ["default/b"]),
         ("rdma", 5, "z", ["default/a"]),
         ("rdma", 7, "y", ["default/a", "default/b"]),
     ]
-    assert [one.by_kubelet for one in found] == [False] * 6
-    assert counted.devices() == found
     assert counted.assumed("node-1") == counted.assumed("node-2") == ""
     assert {one.since for one in counted.view.snapshot("node-1").holdings.values()} == {0}
 
 
 def test_cpus_of_a_node_whose_topology_is_not_known_are_those_that_pods_hold() -> None:
-    (one,) = account(node(), holds("a", status={"cpuset": "0-1"})).cpus()
-    assert (one.topology, one.reserved, [name for name, _ in one.held], one.given) == (None, 0, ["default/a"], 0b11)
+    (one,) = cpus_of(account(node(), holds("a", status={"cpuset": "0-1"})))
+    assert (one.topology, one.reserved, [pod.holder for pod, _ in one.held], one.given) == (
+        None,
+        0,
+        ["default/a"],
+        0b11,
+    )
     assert (one.kubelet, one.pools) == ((), None)

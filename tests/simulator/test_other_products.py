@@ -29,8 +29,8 @@ async def loaded(*pods: Raw, settings: str = COUNTED) -> OfflineCluster:
 def used(cluster: OfflineCluster) -> dict[str, dict[str, int]]:
     """Of each card, the percent of its memory that each Pod holds."""
     return {
-        one.id: {pod: share.amounts["gpu-memory-ratio"] for pod, share in one.held}
-        for one in cluster.account().devices("node-1")
+        one.id: {pod.holder: share.amounts["gpu-memory-ratio"] for pod, share in one.counted}
+        for one in cluster.account().report("node-1").devices
     }
 
 

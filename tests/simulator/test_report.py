@@ -8,7 +8,7 @@ import yaml
 from builders import device_entry, device_object
 from rich.table import Table
 from simulator.clusters import asking, gpus, held, nic, node, topology
-from simulator.test_account import account, holds
+from simulator.test_account import account, cpus_of, holds
 
 from allocator.vocabulary.cputopology import parse
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc
@@ -381,9 +381,9 @@ gpu 0   GPU-0         A10    0     core 0 %, 0 of 80 GiB  -
 gpu 1   GPU-1         L4     1     core 0 %, 0 of 80 GiB  -
 gpu 2   GPU-2         A10    -     core 0 %, 0 of 80 GiB  -
 gpu 3   GPU-3         -      -     core 0 %, 0 of 80 GiB  takes no new Pods: unhealthy
+rdma 0  0000:10:00.0  -      -     0 %, 0 of 2 functions  -
 gpu 9   GPU-gone      -      -     core 30 %, 0 GiB       takes no new Pods: the node has no such device
                                                           stray: 30 %
-rdma 0  0000:10:00.0  -      -     0 %, 0 of 2 functions  -
 NUMA  CPUS  WHO
 0     1     one (by the kubelet's static policy)
       0,4   reserved: given to no Pod
@@ -414,7 +414,7 @@ def test_without_a_column_of_models_the_heading_names_each_once() -> None:
 
 
 def test_the_cpus_of_a_pod_are_told_with_its_whole_name_and_those_of_pools_with_none() -> None:
-    (cpus,) = odd().cpus()
+    (cpus,) = cpus_of(odd())
     assert [(row.numa, row.cpus, row.pod) for row in report.cpu_rows(cpus)] == [
         ("0", "1", "default/one"),
         ("0", "0,4", ""),
@@ -432,7 +432,7 @@ def test_the_cpus_of_a_pod_are_told_with_its_whole_name_and_those_of_pools_with_
 
 
 def test_each_numa_node_has_its_number_in_its_first_row() -> None:
-    (cpus,) = account(node(), topology(nodes=11, cores=1)).cpus()
+    (cpus,) = cpus_of(account(node(), topology(nodes=11, cores=1)))
     numbers = [str(cell) for cell in report.cpus_table(cpus).columns[0].cells]
     assert numbers == [text for at in range(11) for text in (str(at), "")]
 

@@ -16,11 +16,12 @@ from allocator.vocabulary.device import Device, VirtualFunction
 from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_TYPE, DeviceType, Unit, own_type
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
+from allocator.vocabulary.node import NodeSnapshot
 from console.simulator import words
-from console.simulator.account import DeviceUse
 from console.simulator.cluster import PodFate, Result
 from console.simulator.report import MAX_LISTED, show_groups
 from webhook.settings import DialectSettings, WebhookSettings, types_of
+from webhook.view.nodereport import DeviceReport, node_report
 
 GIB = 2**30
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
@@ -137,34 +138,27 @@ def test_a_share_is_said_in_full_and_in_brief(name: str) -> None:
     assert (words.share_of(share, kind), words.part_of(share, kind)) == (full, brief)
 
 
-USES: dict[str, tuple[DeviceUse, str]] = {
+def reported(kind: DeviceType, device: Device | None, *shares: Share) -> DeviceReport:
+    """A device of which each of these shares is another Pod's."""
+    held = {str(at): Holding(str(at), "ns", str(at), 0, (share,)) for at, share in enumerate(shares)}
+    snapshot = NodeSnapshot("n", () if device is None else (device,), held)
+    types = BUILT_IN if kind.name in BUILT_IN.by_name else BUILT_IN.with_types([kind])
+    (one,) = node_report(snapshot, types).devices
+    return one
+
+
+USES = {
     "two Pods on a card": (
-        DeviceUse(
-            "n",
+        reported(
             GPU_TYPE,
-            0,
-            "GPU-0",
             gpu(0),
-            by_kubelet=False,
-            held=(
-                ("a", card(gpu_core=30, gpu_memory=24 * GIB, gpu_memory_ratio=30)),
-                ("b", card(gpu_core=20, gpu_memory=GIB // 2, gpu_memory_ratio=1)),
-            ),
+            card(gpu_core=30, gpu_memory=24 * GIB, gpu_memory_ratio=30),
+            card(gpu_core=20, gpu_memory=GIB // 2, gpu_memory_ratio=1),
         ),
         "core 50 %, 24.5 of 80 GiB",
     ),
-    "a card that is gone": (
-        DeviceUse(
-            "n", GPU_TYPE, 0, "GPU-0", None, by_kubelet=False, held=(("a", card(gpu_core=30, gpu_memory=24 * GIB)),)
-        ),
-        "core 30 %, 24 GiB",
-    ),
-    "units of a queue that is gone": (
-        DeviceUse(
-            "n", QUEUE, 0, "fast", None, by_kubelet=False, held=(("a", Share("queue", "fast", 0, {"queue": 3})),)
-        ),
-        "3",
-    ),
+    "a card that is gone": (reported(GPU_TYPE, None, card(gpu_core=30, gpu_memory=24 * GIB)), "core 30 %, 24 GiB"),
+    "units of a queue that is gone": (reported(QUEUE, None, Share("queue", "fast", 0, {"queue": 3})), "3"),
 }
 
 
@@ -179,8 +173,7 @@ def test_bytes_that_no_ratio_states_as_well_are_said_with_their_word() -> None:
     kind = DeviceType("npu", ("npu-core", "npu-memory"), units=units, words=("core", "memory"), plain="npu")
     device = Device("npu", "n", 0, True, {"npu-core": 100, "npu-memory": 8 * GIB})
     share = Share("npu", "n", 0, {"npu-core": 50, "npu-memory": GIB})
-    use = DeviceUse("p", kind, 0, "n", device, by_kubelet=False, held=(("a", share),))
-    assert words.used_of(use) == "core 50 %, memory 1 of 8 GiB"
+    assert words.used_of(reported(kind, device, share)) == "core 50 %, memory 1 of 8 GiB"
     assert words.share_of(share, kind) == "core 50 %, memory 1 GiB"
 
 
@@ -463,11 +456,6 @@ def test_of_functions_those_that_are_held_are_counted() -> None:
         {"rdma": 100},
         functions=(VirtualFunction(0, "a"), VirtualFunction(1, "b"), VirtualFunction(2, "c")),
     )
-    shares = tuple(
-        (name, Share("rdma", "n", 0, {"rdma": 25}, functions=of))
-        for name, of in (("a", FUNCTIONS), ("b", FUNCTIONS[:1]))
-    )
-    use = DeviceUse("n", RDMA_TYPE, 0, "n", card, by_kubelet=False, held=shares)
-    assert words.used_of(use) == "50 %, 3 of 3 functions"
-    bare = DeviceUse("n", RDMA_TYPE, 0, "n", None, by_kubelet=False, held=shares)
-    assert words.used_of(bare) == "50 %"
+    shares = [Share("rdma", "n", 0, {"rdma": 25}, functions=of) for of in (FUNCTIONS, FUNCTIONS[:1])]
+    assert words.used_of(reported(RDMA_TYPE, card, *shares)) == "50 %, 3 of 3 functions"
+    assert words.used_of(reported(RDMA_TYPE, None, *shares)) == "50 %"

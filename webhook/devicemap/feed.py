@@ -18,12 +18,13 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.outcome import Refusal
 from koordgate.breaks import Breaks
 from webhook.boundedcache import BoundedCache
-from webhook.devicemap.document import MAX_EXPLANATION, VERSION, cut, node_of, types_entry
+from webhook.devicemap.document import MAX_EXPLANATION, VERSION, cut, node_entry, types_entry
 from webhook.scheduling.extender import Answer
 from webhook.scheduling.fairness import Effort
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import SchedulerNames
 from webhook.view.cluster import ClusterView
+from webhook.view.nodereport import report_of
 from webhook.view.podinfo import PodInfo
 
 Raw = dict[str, Any]
@@ -146,7 +147,7 @@ class MapFeed:
             at = self._at.get(name, 0)
             known = self._entries.get(name)
             if known is None or known[0] != at:
-                known = at, orjson.dumps(node_of(self._view, name, self._types))
+                known = at, orjson.dumps(node_entry(report_of(self._view, name, self._types)))
                 self._entries.put(name, known, len(known[1]))
             entries.append(orjson.Fragment(known[1]))
             if breaks.due():

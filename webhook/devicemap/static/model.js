@@ -63,7 +63,12 @@ globalThis.koordgate = (() => {
       short: one.namespace === "default" ? one.name : `${one.namespace}/${one.name}`,
       hue: hue(one.uid),
     }));
-    const devices = raw.devices.map((one, at) => ({ ...one, at, resources: types[one.type]?.resources ?? [] }));
+    const devices = raw.devices.map((one, at) => ({
+      ...one,
+      at,
+      resources: types[one.type]?.resources ?? [],
+      shares: one.shares.filter((share) => !holders[share.holder].within), // else the reservation Pod's share has it too
+    }));
     const words = [raw.name, raw.blocked && "blocked"];
     for (const one of devices) words.push(one.type, one.model, one.id, one.bus, one.pcie, one.health);
     for (const one of holders) words.push(one.label, one.uid);
