@@ -24,7 +24,7 @@ from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, T
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.nodetopology import NodeTopology
 from console.simulator import api
-from webhook.assembly import Parts, assemble
+from webhook.assembly import Parts
 from webhook.ledger.store import MemoryStore, Record
 from webhook.settings import WebhookSettings, without_gathering
 from webhook.view.livepods import LivePods
@@ -47,7 +47,7 @@ class NoPods(LivePods):
 
 
 def cluster(nodes: int, *, cpus: bool) -> Parts:
-    parts = assemble(without_gathering(WebhookSettings()), MemoryStore(), NoPods())
+    parts = Parts(without_gathering(WebhookSettings()), MemoryStore(), NoPods())
     chance = random.Random(SEED)
     devices = tuple(Device(TYPE_GPU, f"GPU-{m}", m, healthy=True, capacity=CAPACITY) for m in range(GPUS))
     topology = CpuTopology.of(Cpu(cpu, cpu % 64 % 32, cpu % 64 // 32, cpu % 64 // 32) for cpu in range(CPUS))

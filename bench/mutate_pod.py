@@ -22,10 +22,10 @@ import uvloop
 from aiohttp import web
 from result import close
 
-from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.app import listen, make_app
-from webhook.assembly import assemble
+from webhook.assembly import Parts
 from webhook.ledger.store import MemoryStore
 from webhook.settings import Certificate, ServeSettings, WebhookSettings
 from webhook.tls.certs import MemorySource
@@ -81,7 +81,7 @@ def review() -> bytes:
 
 def bare(*, translates: bool) -> web.Application:
     """A bare handler, without other stages."""
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, charges=True)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, charges=True)
 
     async def handle(request: web.Request) -> web.Response:
         body = await request.read()
@@ -109,7 +109,7 @@ async def serve(which: str) -> None:
     source = MemorySource(Certificate(dns_names=("localhost",)))
     await source.start()
     if which == "ours":
-        app = make_app(assemble(WebhookSettings(), MemoryStore(), NoPods()), list)
+        app = make_app(Parts(WebhookSettings(), MemoryStore(), NoPods()), list)
     else:
         app = bare(translates=which == "translate")
     async with listen(app, ServeSettings(host="127.0.0.1", port=0), source.context) as port:

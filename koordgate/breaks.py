@@ -7,9 +7,11 @@ a break may be outdated after it.
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
+
+from allocator.budget import Steps
 
 T = TypeVar("T")
 
@@ -51,7 +53,7 @@ class Breaks:
         self._resumed = self._clock()
 
 
-async def with_breaks(work: Generator[object, Any, T], breaks: Breaks | None = None, seconds: float = inf) -> T:
+async def with_breaks(work: Steps[T], breaks: Breaks | None = None, seconds: float = inf) -> T:
     """Do work that yields wherever others may run, and return what it returns.
 
     It is sent whether so many seconds are over since `breaks` began, so that it may end.
@@ -64,6 +66,16 @@ async def with_breaks(work: Generator[object, Any, T], breaks: Breaks | None = N
             if breaks.due():
                 await breaks.take()
             work.send(over)
+    except StopIteration as done:
+        found: T = done.value
+        return found
+
+
+def at_once(work: Steps[T]) -> T:
+    """Do such work without a break."""
+    try:
+        while True:
+            next(work)
     except StopIteration as done:
         found: T = done.value
         return found

@@ -17,6 +17,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from allocator.wire.nodeallocation import read_spec
 from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
+from koordgate.breaks import at_once
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
     DEVICES,
@@ -31,14 +32,14 @@ from koordgate.kube.resource import (
 )
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.assembly import assemble
+from webhook.assembly import Parts
 from webhook.ledger.kube import RecordHandler, cluster_store
 from webhook.review import Request, Response
 from webhook.scheduling.account import Occasion
-from webhook.scheduling.fairness import Effort, at_once
+from webhook.scheduling.fairness import Effort
 from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import WebhookSettings, types_of
-from webhook.view.claimfeed import ClaimFeed, SliceFeed, kube_claims
+from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import (
     Complain,
@@ -60,7 +61,6 @@ US: Final = f"system:serviceaccount:{SETTINGS.identity.namespace}:koordgate"
 TENANT: Final = "alice"
 POLICY: Final = TranslationPolicy(
     SETTINGS.domain,
-    SETTINGS.scheduler.name,
     charges=SETTINGS.quota.enabled,
     tolerations=SETTINGS.devices.tolerations,
 )
@@ -291,11 +291,10 @@ class World:
         self.kube = kube
         self.clock = Clock()
         self.complaints: dict[tuple[str, str], tuple[str, ...]] = {}
-        self.parts = assemble(
+        self.parts = Parts(
             settings,
             cluster_store(kube),
             KubeLivePods(kube, types_of(settings)),
-            live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
             clock=self.clock,
             monotonic=self.clock.monotonic,

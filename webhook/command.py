@@ -41,7 +41,7 @@ from koordgate.settings import SettingsError, check
 from koordgate.steady import asked_to_end, steadily
 from webhook import settings, tracing
 from webhook.app import listen, make_app, make_extender, served_map
-from webhook.assembly import Parts, assemble
+from webhook.assembly import Parts
 from webhook.dra.taints import RuleFeed, TaintController
 from webhook.edge import Draining
 from webhook.ledger.kube import cluster_store
@@ -58,9 +58,9 @@ from webhook.tls.timing import Timing
 from webhook.upkeep.discard import Discarder
 from webhook.upkeep.headroom import HeadroomController
 from webhook.upkeep.waker import Waker
-from webhook.view.claimfeed import ClaimFeed, SliceFeed, kube_claims
+from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.feed import DeviceFeed, GroupFeed, NodeFeed, RecordFeed, RuntimeClassFeed, TopologyFeed
-from webhook.view.livepods import KubeLivePods, list_pods
+from webhook.view.livepods import KubeLivePods
 from webhook.view.namespaces import NamespaceFeed
 from webhook.view.podinfo import PodInfo
 from webhook.view.served import ServedWatch
@@ -95,13 +95,11 @@ class Replica:
         self._kube = kube
         self._timing = timing = timing or Timing(offset=lambda: kube.server_offset)
         self._waker = Waker(kube, lambda: self.parts.cluster.pods.anybody_waits(settings.scheduler.names))
-        self.parts: Parts = assemble(
+        self.parts = Parts(
             settings,
             cluster_store(kube),
             KubeLivePods(kube, types_of(settings)),
-            live_claims=kube_claims(kube, settings.claimed),
             kube=kube,
-            list_pods=partial(list_pods, kube),
             released=self._waker.released,
             tracing=partial(tracing.opened, settings.tracing),
         )

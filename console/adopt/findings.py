@@ -20,7 +20,7 @@ from console.cluster import Cluster, ReadCluster, about_devices
 from console.doctor.checks.delivery import DELIVERY_PROVED, CardNode, DeliveryProof, chosen, shown
 from console.doctor.findings import Level
 from console.doctor.policies import PolicyFindings, cure, removed, what
-from webhook.settings import WebhookSettings, tells_volcano, types_of
+from webhook.settings import SchedulerNames, WebhookSettings, tells_volcano, types_of
 
 OURS: Final = "koordgate"
 PLUGIN: Final = "device plugin"
@@ -171,7 +171,7 @@ def card_nodes(cluster: Cluster, seen: ReadCluster) -> list[CardNode]:
 
 def device_pods(cluster: Cluster, seen: ReadCluster, types: DeviceTypes) -> Iterator[DevicePod]:
     """The Pods that ask for devices and have not finished."""
-    ours = seen.settings.scheduler.name
+    ours = seen.settings.scheduler.names
     for pod in cluster.objects("Pod"):
         metadata, spec = pod["metadata"], pod.get("spec") or {}
         if (pod.get("status") or {}).get("phase") in _FINISHED or not about_devices(pod, types):
@@ -188,10 +188,10 @@ def device_pods(cluster: Cluster, seen: ReadCluster, types: DeviceTypes) -> Iter
         )
 
 
-def product_of(pod: Mapping[str, Any], types: DeviceTypes, scheduler_name: str) -> str:
+def product_of(pod: Mapping[str, Any], types: DeviceTypes, schedulers: SchedulerNames) -> str:
     """The product that a Pod's devices come from, by what it asks in."""
     annotations: Mapping[str, Any] = pod["metadata"].get("annotations") or {}
-    if ORIGINAL_REQUEST in annotations or (pod.get("spec") or {}).get("schedulerName") == scheduler_name:
+    if ORIGINAL_REQUEST in annotations or (pod.get("spec") or {}).get("schedulerName") in schedulers:
         return OURS
     for dialect in read_asks(pod, types.known, implied=False).dialects:
         if dialect.title:

@@ -434,7 +434,7 @@ class Probes:
     @property
     def _scheduler(self) -> str:
         settings = self._snapshot.settings
-        return settings.scheduler.name if settings is not None else ""
+        return settings.scheduler.names.of(self._plan.namespace) if settings is not None else ""
 
     async def _watched(self, name: str) -> tuple[Raw, Ending]:
         """Look at a Pod until it gets no further."""

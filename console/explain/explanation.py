@@ -86,9 +86,9 @@ def held_by_others(scene: Scene) -> str:
 
 def _served(scene: Scene) -> list[Hurdle]:
     """Whether koordgate and its scheduler have anything to do with the Pod."""
-    info, ours = scene.info, scene.settings.scheduler.name
     own = scene.given["spec"].get("schedulerName") or DEFAULT_SCHEDULER
     namespace = scene.given["metadata"]["namespace"]
+    info, ours = scene.info, scene.settings.scheduler.names.of(namespace)
     if scene.refused:
         return [Hurdle(Why.REFUSED, f"admission refuses it: {scene.refused}", "correct the Pod")]
     if info is None or not info.asks:
@@ -178,7 +178,7 @@ def _waits(scene: Scene) -> list[Hurdle]:
         who = spec.get("schedulerName") or DEFAULT_SCHEDULER
         text = f"no scheduler has tried it yet: nobody named {who} has written a condition PodScheduled"
         todo = f"see that {who} runs and is the leader"
-        todo += ": koordgate doctor" if who == scene.settings.scheduler.name else ""
+        todo += ": koordgate doctor" if who in scene.settings.scheduler.names else ""
         found.append(Hurdle(Why.UNSEEN, text, todo))
     held = scene.held_on
     if len(held) >= MAX_UNBOUND:

@@ -23,7 +23,7 @@ from console.explain.scene import admitted
 from console.packing.state import PackingState
 from console.simulator.objects import read_all
 from console.simulator.scheduler import managed
-from webhook.scheduling.fairness import at_once
+from koordgate.breaks import at_once
 from webhook.shadow.judge import as_submitted
 from webhook.view.podinfo import read_pod_info
 

@@ -21,7 +21,7 @@ from console.simulator.documents import InputError
 from console.simulator.running import Admissions, Admitted, PodReader, assume, template_of, unnamed_products
 from console.simulator.scheduler import KubeScheduler, Plain, Preemption, allocatable, finished, managed
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
-from webhook.assembly import Parts, assemble
+from webhook.assembly import Parts
 from webhook.ledger.store import MemoryStore
 from webhook.settings import WebhookSettings, adoption_of, types_of, without_gathering
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
@@ -133,7 +133,7 @@ class OfflineCluster:
         self._devices: dict[str, Raw] = {}
         self._topologies: dict[str, Raw] = {}
         scheduler = parts.settings.scheduler
-        self._scheduler = KubeScheduler(way, scheduler.name, among, managed(parts.types), plain)
+        self._scheduler = KubeScheduler(way, scheduler.names, among, managed(parts.types), plain)
         view, types = parts.cluster, parts.types
         topology_feed = TopologyFeed(view, self._complain(nodetopology.KIND))
         self._feeds = {
@@ -453,7 +453,7 @@ class OfflineCluster:
 
 def _assembled(settings: WebhookSettings) -> tuple[Parts, Pods]:
     pods = Pods(types_of(settings))
-    return assemble(without_gathering(settings), MemoryStore(), pods, clock=lambda: 0), pods
+    return Parts(without_gathering(settings), MemoryStore(), pods, clock=lambda: 0), pods
 
 
 def _naming_all(settings: WebhookSettings) -> WebhookSettings:

@@ -29,6 +29,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 from console.simulator import api
 from console.simulator.workloads import only_node
+from webhook.settings import SchedulerNames
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, selects, tolerated
 
 
@@ -227,7 +228,7 @@ class KubeScheduler:
 
     Args:
         way: calls the webhook, which is the extender.
-        scheduler_name: `spec.schedulerName` of the Pods for which the extender is called.
+        schedulers: `spec.schedulerName` of the Pods for which the extender is called.
         among: chooses among the sorted names of nodes with equal scores.
         managed: resources that only the extender accounts for if a Node does not state them.
         plain: chooses a node for a Pod of another scheduler among those on which it fits; None for the first by name.
@@ -236,13 +237,13 @@ class KubeScheduler:
     def __init__(
         self,
         way: api.Api,
-        scheduler_name: str,
+        schedulers: SchedulerNames,
         among: Callable[[Sequence[str]], str],
         managed: frozenset[str] = frozenset(),
         plain: Plain | None = None,
     ) -> None:
         self._api = way
-        self._scheduler_name = scheduler_name
+        self._schedulers = schedulers
         self._among = among
         self._managed = managed
         self._plain = plain
@@ -309,7 +310,7 @@ class KubeScheduler:
 
     def extends(self, pod: Mapping[str, Any]) -> bool:
         """Whether the extender is called for a Pod."""
-        return bool(pod["spec"]["schedulerName"] == self._scheduler_name)
+        return pod["spec"]["schedulerName"] in self._schedulers
 
     def would_fit(self, pod: Mapping[str, Any], node: str, without: Iterable[Mapping[str, Any]]) -> bool:
         """Whether a Pod would fit on a node if some of its Pods left, by all that kube-scheduler judges itself."""

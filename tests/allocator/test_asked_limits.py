@@ -185,7 +185,7 @@ def test_a_limit_is_between_what_is_held_of_the_card_and_what_it_has(
 def test_an_author_is_warned_where_nothing_keeps_limits(
     provider: LimitProvider, namespaces: tuple[str, ...], cure: str
 ) -> None:
-    policy = TranslationPolicy("kubernetes.io", "koord-scheduler", limits=LimitPolicy(provider, frozenset(namespaces)))
+    policy = TranslationPolicy("kubernetes.io", limits=LimitPolicy(provider, frozenset(namespaces)))
     made = translate(limited(BYTES, a="12Gi"), policy, None, namespace="team")
     told = "nothing keeps this Pod to its limits of GPU memory (a 12Gi), so that a program may use all of a card; "
     assert (made.problems, made.warnings) == ((), (f"{told}{cure}",) if cure else ())
@@ -207,7 +207,7 @@ def test_what_a_bind_tells_other_products_in_kais_names_asks_for_nothing() -> No
 
 def test_a_limit_in_kais_names_is_stored_in_koordgates_and_only_that_counts_later() -> None:
     annotations = {"nvidia.com/container.a.gpu-memory.request": "4Gi", "nvidia.com/container.a.gpu-memory.limit": "8Gi"}
-    policy = TranslationPolicy("kubernetes.io", "koord-scheduler", KAI)
+    policy = TranslationPolicy("kubernetes.io", KAI)
     obj = pod(container("a"), annotations=annotations)
     done = patch.apply(obj, translate(obj, policy, None).operations)
     assert done["metadata"]["annotations"]["gpu-memory-limit.koordgate.io/a"] == "8Gi"

@@ -84,7 +84,7 @@ def test_amounts_and_templates_are_asked_for_and_written_once_and_for_all(
     assert asked(resources) == ask
     assert canonical(ask, "kubernetes.io", 80 * GIB) == written
     assert asked(written) == ask
-    policy = TranslationPolicy("kubernetes.io", "koord-scheduler", TYPES)
+    policy = TranslationPolicy("kubernetes.io", TYPES)
     made = pod(container(requests=written, limits=written), schedulerName="koord-scheduler")
     assert [one for one in translate(made, policy, None).operations if "resources" in one["path"]] == []
 

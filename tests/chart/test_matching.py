@@ -313,7 +313,7 @@ SCOPES: dict[str, PolicyScope] = {
     "namespaces": PolicyScope(frozenset({"training", "batch"})),
     "labels": PolicyScope(labels={"example.com/numa": "aligned", "app": "LSR"}),
     "either": PolicyScope(frozenset({"training"}), {"app": "LSR"}),
-    "scheduler": PolicyScope(scheduler="koord-scheduler"),
+    "scheduler": PolicyScope(schedulers=["koord-scheduler"]),
     "nobody": PolicyScope(),
 }
 
@@ -322,7 +322,7 @@ SCOPES: dict[str, PolicyScope] = {
 def scoped(request, render) -> tuple[PolicyScope, Matches]:
     """A scope, and which requests are sent where the chart has it."""
     scope = request.param
-    by_scheduler = bool(scope.scheduler)
+    by_scheduler = bool(scope.schedulers)
     values = {"scheduler": by_scheduler, "namespaces": sorted(scope.namespaces), "selector": dict(scope.labels)}
     objects = render({"numa": {"scope": values}, "devices": {"types": [QUEUE]}})
     read = settings.parse(settings_text(objects)).numa.scope

@@ -26,7 +26,7 @@ ROWS = pytest.mark.parametrize(("dialect", "row"), EVERY, ids=[f"{name}: {row.na
 
 def translated(dialect: str, row: Row) -> tuple[dict[str, Any], Translation]:
     obj = row.pod()
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, types(dialect, row.settings))
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, types(dialect, row.settings))
     return obj, translate(obj, policy, None)
 
 
@@ -58,7 +58,7 @@ def test_a_translated_pod_asks_for_the_same_even_if_the_dialect_is_turned_off(
     if row.refused or not row.asks:
         return
     table = types(dialect, row.settings)
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, table)
     done = patch.apply(obj, translate(obj, policy, memory).operations)
     for container in done["spec"]["containers"]:
         for amounts in container.get("resources", {}).values():
@@ -88,7 +88,7 @@ def test_a_manifest_that_is_applied_again_leaves_the_pod_as_it_is(dialect: str, 
     stored = patch.apply(obj, made.operations)
     for later in (types(dialect, row.settings), types("npu") if dialect == "npu" else BUILT_IN):
         again = applied_again(stored, obj)
-        answer = reapply(stored, again, TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, later))
+        answer = reapply(stored, again, TranslationPolicy(KUBERNETES_DOMAIN, later))
         assert answer.problems == []
         assert patch.apply(again, answer.operations) == stored
 

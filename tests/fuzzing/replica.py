@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from allocator.vocabulary.names import KOORD_SCHEDULER
 from webhook import review
-from webhook.assembly import assemble
+from webhook.assembly import Parts
 from webhook.edge import Draining, Edge, _Patience
 from webhook.ledger.kube import RecordHandler
 from webhook.ledger.store import MemoryStore
@@ -44,7 +44,7 @@ class Replica(LivePods):
     def __init__(self, settings: WebhookSettings = SETTINGS) -> None:
         self.pods: dict[tuple[str, str], Raw] = {}
         self._types = types_of(settings)
-        self.parts = parts = assemble(settings, MemoryStore(), self, clock=lambda: NOW)
+        self.parts = parts = Parts(settings, MemoryStore(), self, clock=lambda: NOW)
         self._edge = Edge(settings.serve, parts.metrics, Draining())
         cluster = parts.cluster
 

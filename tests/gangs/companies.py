@@ -22,7 +22,7 @@ from webhook.settings import GangSettings, WebhookSettings
 Raw = dict[str, Any]
 HOLD_S: Final = 100
 SETTINGS: Final = WebhookSettings(gangs=GangSettings(all_or_nothing=True, hold_seconds=HOLD_S))
-GATING: Final = TranslationPolicy(POLICY.domain, POLICY.scheduler_name, gates=True)
+GATING: Final = TranslationPolicy(POLICY.domain, gates=True)
 
 
 def member(name: str, least: int, percent: int = 100, gang: str = "g", **about: Any) -> Raw:

@@ -1,7 +1,7 @@
 """The ledger: group commit, lost races, failures; nothing is ever given twice or lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from world import BEGINNING, World, gpu_pod
 
 from allocator.bind import Decision, PodToBind, bind, release
+from allocator.budget import Steps
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.wire.nodeallocation import RecordError
@@ -727,10 +728,10 @@ async def test_a_change_whose_record_changes_while_others_run_is_decided_again(b
     kept = MemoryStore()
     ledger, other, seen = Ledger(kept), Ledger(kept), list[list[str]]()
 
-    def in_parts(holdings: Holdings) -> Generator[None, None, tuple[Holdings, str]]:
+    def in_parts(holdings: Holdings) -> Steps[tuple[Holdings, str]]:
         seen.append(sorted(holdings))
         while not rival.done():
-            yield
+            yield 0
         return {**holdings, "mine": holding("mine", part(CARDS[1], 10))}, " ".join(holdings)
 
     await ledger.change("n1", put("before"), SOON)
@@ -743,8 +744,8 @@ async def test_a_change_whose_record_changes_while_others_run_is_decided_again(b
 async def test_a_change_in_parts_that_fails_is_its_callers_alone(breaking: None) -> None:
     ledger = Ledger(MemoryStore())
 
-    def failing(_holdings: Holdings) -> Generator[None, None, tuple[None, str]]:
-        yield
+    def failing(_holdings: Holdings) -> Steps[tuple[None, str]]:
+        yield 0
         raise LookupError("half way")
 
     answers = await asyncio.gather(

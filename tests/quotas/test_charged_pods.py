@@ -27,7 +27,7 @@ from webhook.admission.translate import TranslationPolicy, translate
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, Range
 from webhook.review import Response
 
-PLAIN = TranslationPolicy("kubernetes.io", "koord-scheduler")
+PLAIN = TranslationPolicy("kubernetes.io")
 POLICY = replace(PLAIN, charges=True)
 Raw = dict[str, Any]
 

@@ -27,7 +27,7 @@ from webhook.admission.translate import TranslationPolicy, translate
 from webhook.quotas.limits import NamespaceLimits
 
 Raw = dict[str, Any]
-POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler", charges=True)
+POLICY = TranslationPolicy("kubernetes.io", charges=True)
 DOMAIN = "quota.koordgate.io"
 
 

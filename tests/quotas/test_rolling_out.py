@@ -12,7 +12,7 @@ from koordgate.kube.client import KubeClient
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy, translate
-from webhook.assembly import assemble
+from webhook.assembly import Parts
 from webhook.ledger.store import MemoryStore
 from webhook.settings import WebhookSettings
 from webhook.view.livepods import KubeLivePods
@@ -23,13 +23,13 @@ Raw = dict[str, Any]
 def uncounted() -> Raw:
     """A Pod as a release without quotas translates it."""
     obj = pod(container(limits={"kubernetes.io/gpu": 50}))
-    return patch.apply(obj, translate(obj, TranslationPolicy("kubernetes.io", "koord-scheduler"), None).operations)
+    return patch.apply(obj, translate(obj, TranslationPolicy("kubernetes.io"), None).operations)
 
 
 class Replica:
     def __init__(self, kube: KubeClient, *, offline: bool = False) -> None:
         self.now = 5000.0
-        parts = assemble(
+        parts = Parts(
             WebhookSettings(),
             MemoryStore(),
             KubeLivePods(kube, BUILT_IN),

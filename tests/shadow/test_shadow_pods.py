@@ -15,7 +15,7 @@ from world import asks, binding
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS, Mode
 from console.simulator.cluster import Pods
 from koordgate.kube.errors import KubeError
-from webhook.assembly import Parts, assemble
+from webhook.assembly import Parts
 from webhook.ledger.store import MemoryStore
 from webhook.quotas.mirror import read_quota
 from webhook.review import Request, Response
@@ -47,17 +47,25 @@ def gpus(
     return made
 
 
+class Listed(Pods):
+    """The Pods of each namespace, as the API server lists them."""
+
+    def __init__(self, settings: WebhookSettings, listed: Mapping[str, list[Raw]]) -> None:
+        super().__init__(types_of(settings))
+        self._listed = listed
+
+    async def list(self, namespace: str) -> AsyncIterator[Raw]:
+        for obj in self._listed.get(namespace, []):
+            yield obj
+
+
 class Shadow:
     """One replica that observes, and the Events that it would write."""
 
     def __init__(self, settings: WebhookSettings = SHADOW) -> None:
         self.listed: dict[str, list[Raw]] = {}
 
-        async def list_pods(namespace: str) -> AsyncIterator[Raw]:
-            for obj in self.listed.get(namespace, []):
-                yield obj
-
-        self.parts: Parts = assemble(settings, MemoryStore(), Pods(types_of(settings)), list_pods=list_pods)
+        self.parts = Parts(settings, MemoryStore(), Listed(settings, self.listed))
         parts, self.told = self.parts, dict[tuple[str, str], str]()
         parts.reporter.observed = self._tell  # type: ignore[method-assign, assignment]
         self.namespaces = NamespaceFeed(parts.modes)

@@ -87,7 +87,7 @@ def amounts(cell: str, domain: str) -> dict[str, str]:
 
 def translated(resources: dict[str, str], domain: str) -> Any:
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {"limits": resources}}]}}
-    return translate(pod, TranslationPolicy(domain, names.KOORD_SCHEDULER), None)
+    return translate(pod, TranslationPolicy(domain), None)
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))

@@ -1,11 +1,11 @@
 """Long work lets others run; short work does not wait."""
 
 import asyncio
-from collections.abc import Generator
 
 import pytest
 from breaks import others
 
+from allocator.budget import Steps
 from koordgate.breaks import Breaks, with_breaks
 
 
@@ -76,9 +76,9 @@ async def test_a_request_that_arrives_in_a_break_is_answered_in_it() -> None:
 
 
 async def test_others_run_between_the_parts_of_work_and_its_result_is_returned(breaking: None) -> None:
-    def work() -> Generator[None, None, str]:
+    def work() -> Steps[str]:
         for _ in range(5):
-            yield
+            yield 0
         return "done"
 
     async with others() as ran:
@@ -89,9 +89,9 @@ async def test_others_run_between_the_parts_of_work_and_its_result_is_returned(b
 async def test_short_work_takes_no_break(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("koordgate.breaks.HOLD_S", 3600.0)
 
-    def work() -> Generator[None, None, int]:
+    def work() -> Steps[int]:
         for _ in range(1000):
-            yield
+            yield 0
         return 1
 
     async with others() as ran:
@@ -100,8 +100,8 @@ async def test_short_work_takes_no_break(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_what_work_raises_is_raised() -> None:
-    def work() -> Generator[None, None, None]:
-        yield
+    def work() -> Steps[None]:
+        yield 0
         raise ValueError("half way")
 
     with pytest.raises(ValueError, match="half way"):

@@ -12,6 +12,7 @@ from trials import examples
 from allocator.amounts import pod_amounts
 from console.simulator import api
 from console.simulator.scheduler import KubeScheduler, allocatable, candidate, grouped, why_not
+from webhook.settings import SchedulerNames
 
 Raw = dict[str, Any]
 OURS = "koord-scheduler"
@@ -72,7 +73,7 @@ def pod(cpu: int = 1, name: str = "p", scheduler: str = "other", on: str = "", *
 
 
 def scheduler(*nodes: Raw, way: Extender | None = None, plain: Any = None) -> KubeScheduler:
-    made = KubeScheduler(way or Extender(), OURS, min, frozenset({MANAGED}), plain)
+    made = KubeScheduler(way or Extender(), SchedulerNames(OURS), min, frozenset({MANAGED}), plain)
     for one in nodes:
         made.put_node(one, ())
     return made

@@ -9,7 +9,6 @@ import itertools
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -55,7 +54,9 @@ EXTENDER = ["/scheduler/filter", "/scheduler/prioritize", "/scheduler/preempt"]
 
 
 def of(parts: Parts, **changes: Any) -> Parts:
-    return replace(parts, **changes)
+    changed = copy.copy(parts)
+    vars(changed).update(changes)
+    return changed
 
 
 @asynccontextmanager

@@ -31,7 +31,6 @@ from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, PODS
 from webhook import patch
 from webhook.review import Response
 from webhook.scheduling.account import Occasion
-from webhook.scheduling.bindings import Binders
 from webhook.settings import parse
 
 Raw = dict[str, Any]
@@ -553,19 +552,17 @@ async def test_a_plain_request_that_was_never_translated_is_not_ours_to_stop_els
 
 
 @pytest.mark.parametrize("health", [True, False])
-async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(world: World, *, health: bool) -> None:
+async def test_a_plain_request_is_kept_off_nodes_whose_cards_are_ours_to_give(
+    fake: FakeKube, kube: KubeClient, *, health: bool
+) -> None:
+    world = World(fake, kube)
     world.add_node("n1", device_entry(0, health=health))
     world.show(never_translated())
     asked = binds(binding("p", "n1"), username="system:kube-scheduler")
     refused(await world.validate(asked), 403, "was never translated", "create it again")
-    configured = world.parts.bindings._binders
-    world.parts.bindings._binders = Binders(
-        configured.schedulers, configured.username, configured.domain, configured.given_back_s
-    )
-    refused(await world.validate(asked), 403, "was never translated", "create it again")
-    binders = replace(configured, warn_only=True)
-    world.parts.bindings._binders = binders
-    response = await world.validate(asked)
+    warned = World(fake, kube, parse("guard: {plainPods: warn}"))
+    warned.see()
+    response = await warned.validate(asked)
     assert response.allowed
     assert "another Pod may hold" in response.warnings[0]
 

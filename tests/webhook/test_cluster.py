@@ -35,7 +35,7 @@ from webhook.settings import SchedulerNames
 from webhook.view.changes import Changes
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, NodeFeed, PodFeed, RecordFeed, TopologyFeed
-from webhook.view.livepods import KubeLivePods, list_pods
+from webhook.view.livepods import KubeLivePods
 from webhook.view.nodes import NodeFacts, NodeTable
 from webhook.view.podinfo import PodInfo, annotated_holding, read_pod_info
 
@@ -711,7 +711,7 @@ async def test_pods_are_listed_by_five_hundred(world: World) -> None:
     for number in range(3):
         world.add_pod(gpu_pod(f"p{number}"))
     world.add_pod(plain_pod("elsewhere", namespace="other"))
-    found = [obj["metadata"]["name"] async for obj in list_pods(world.kube, "default")]
+    found = [obj["metadata"]["name"] async for obj in KubeLivePods(world.kube, BUILT_IN).list("default")]
     assert sorted(found) == ["p0", "p1", "p2"]
     (asked,) = world.fake.seen("list", "pods")
     assert asked.query["limit"] == "500"

@@ -184,7 +184,7 @@ def test_users_without_a_percent_get_no_resource() -> None:
 
 
 def test_koordinators_own_scheduler_cannot_share_one_holding() -> None:
-    policy = TranslationPolicy("koordinator.sh", "koord-scheduler", split=True)
+    policy = TranslationPolicy("koordinator.sh", split=True)
     two = [container(name, limits={"koordinator.sh/gpu": "30"}) for name in "ab"]
     assert "Koordinator's scheduler reads the sum of the Pod's requests only" in refused(sharing(*two), policy)
     assert translate(sharing(*two, regions="GroupEach"), policy, None).problems == ()

@@ -26,7 +26,7 @@ from webhook.admission.validate import created
 from webhook.settings import SchedulerNames
 from webhook.view.podinfo import read_pod_info
 
-POLICY = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, TYPES)
+POLICY = TranslationPolicy("kubernetes.io", TYPES)
 N = V = "nvidia.com/gpu"
 E = "example.com/"
 Raw = dict[str, Any]
@@ -198,7 +198,7 @@ def test_annotations_of_each_type_are_judged_by_themselves() -> None:
     other = Dialect(
         "rdma by annotation", "rdma", (), annotations=(Term("rdma-share", "rdma"),), container="rdma-box", own=False
     )
-    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, TYPES.with_dialects([other]))
+    policy = TranslationPolicy("kubernetes.io", TYPES.with_dialects([other]))
 
     def made(**boxes: str) -> list[str]:
         annotations = {
@@ -234,7 +234,7 @@ def test_a_name_of_another_type_cannot_be_in_a_dialect() -> None:
 )
 def test_whatever_is_asked_is_refused_or_translated_once_and_for_all(limits: Raw, domain: str) -> None:
     obj = pod(container("a", limits=limits))
-    policy = TranslationPolicy(domain, KOORD_SCHEDULER, TYPES)
+    policy = TranslationPolicy(domain, TYPES)
     first = translate(obj, policy, 80 * GIB)
     if first.problems:
         return
@@ -267,7 +267,7 @@ def test_a_name_of_one_vendor_takes_that_vendors_cards_only(name: str, *, again:
     cards = [gpu(minor, vendor=vendor) for minor, vendor in enumerate(VENDORS)]
     asked_ = {name: "100" if name == "koordinator.sh/gpu" else 1}
     obj = pod(container("a", limits=asked_), container("b"))
-    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, OF_VENDORS)
+    policy = TranslationPolicy("kubernetes.io", OF_VENDORS)
     done = patch.apply(obj, translate(obj, policy, None).operations)
     if again:  # called again with what another webhook left, now that all cards are known to be alike
         done = patch.apply(done, translate(done, policy, 80 * GIB).operations)
@@ -323,7 +323,7 @@ SHARED: dict[str, tuple[list[Raw], Any]] = {
 @pytest.mark.parametrize(("limits", "expected"), SHARED.values(), ids=SHARED)
 def test_containers_share_one_card_where_the_dialect_means_one(limits: list[Raw], expected: Any) -> None:
     obj = pod(*(container(name, limits=one) for name, one in zip("bcd", limits, strict=False)))
-    policy = TranslationPolicy("kubernetes.io", KOORD_SCHEDULER, WITH_ONE_CARD)
+    policy = TranslationPolicy("kubernetes.io", WITH_ONE_CARD)
 
     done = patch.apply(obj, translate(obj, policy, None).operations)
 

@@ -10,11 +10,11 @@ from uneven import NODE_NAMES, hostile
 from world import World, gpu_pod, rank
 
 from allocator.budget import Steps
-from koordgate.breaks import Breaks, with_breaks
+from koordgate.breaks import Breaks, at_once, with_breaks
 from koordgate.kube.resource import DEVICES, NODES
 from webhook.ledger.store import Record
 from webhook.scheduling.extender import Extender
-from webhook.scheduling.fairness import Checkpoints, Effort, SearchTime, at_once
+from webhook.scheduling.fairness import Checkpoints, Effort, SearchTime
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 Raw = dict[str, Any]

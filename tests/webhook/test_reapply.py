@@ -19,7 +19,6 @@ from webhook.review import Response
 
 POLICY = TranslationPolicy(
     "kubernetes.io",
-    "koord-scheduler",
     charges=True,
     quota_environment=True,
     slots=SlotDefaults({"gpu": 40}),

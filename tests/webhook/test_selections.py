@@ -12,7 +12,7 @@ from allocator.request.original import read_asks
 from allocator.request.pod import asks_by_metadata
 from allocator.vocabulary.asks import Scope
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
-from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN
+from allocator.vocabulary.names import DIALECT, KUBERNETES_DOMAIN
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.settings import DialectSettings, WebhookSettings, types_of
@@ -70,7 +70,7 @@ def found(obj: Any, table: DeviceTypes) -> list[int]:
 def test_hamis_annotations_select_cards(annotations: Mapping[str, str], cards: list[int]) -> None:
     obj = pod(container("a", limits=ASKS), annotations=annotations)
     assert found(obj, HAMI) == cards
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, HAMI)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, HAMI)
     done = patch.apply(obj, translate(obj, policy, 80 * GIB).operations)
     assert found(done, HAMI) == found(done, BUILT_IN) == cards  # also once the dialect is off
 
@@ -88,7 +88,7 @@ def test_whole_cards_are_selected_too_and_only_where_the_dialect_is_on(limits: M
     obj = pod(container("a", limits=limits), annotations={f"{H}use-gputype": "A100"})
     assert found(obj, HAMI) == [0]
     assert found(obj, BUILT_IN) == [0, 1, 2, 3]
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, HAMI)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, HAMI)
     done = patch.apply(obj, translate(obj, policy, None).operations)
     assert done["metadata"]["annotations"][DIALECT] == "hami; memory unit 1Mi"
     assert found(done, BUILT_IN) == [0]

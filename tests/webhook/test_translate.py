@@ -35,8 +35,8 @@ from webhook.admission.reapply import reapply
 from webhook.admission.translate import Translation, TranslationPolicy, translate
 from webhook.admission.validate import created
 
-POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler")
-KOORDINATOR = TranslationPolicy("koordinator.sh", "koord-scheduler")
+POLICY = TranslationPolicy("kubernetes.io")
+KOORDINATOR = TranslationPolicy("koordinator.sh")
 Raw = dict[str, Any]
 
 

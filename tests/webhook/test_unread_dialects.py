@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,21 @@ import pytest
 from builders import GIB, container, device_entry, pod
 from dialects.rows import ALWAYS, Row
 from dialects.test_rows import EVERY
+from fake_kube import FakeKube
 from world import World, asks, binding, binds
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.original import read_asks
 from allocator.vocabulary.names import DIALECT, KOORD_SCHEDULER, KUBERNETES_DOMAIN, NVIDIA_GPU
 from koordgate.cli import main
+from koordgate.kube.client import KubeClient
 from koordgate.settings import SettingsError
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 from webhook.admission.validate import created
-from webhook.settings import DialectSettings, WebhookSettings, adoption_of, parse, types_of
+from webhook.settings import DialectSettings, WebhookSettings, parse, types_of
 
-OFF = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER)
+OFF = TranslationPolicy(KUBERNETES_DOMAIN)
 Raw = dict[str, Any]
 
 
@@ -68,7 +69,7 @@ def test_a_pod_of_another_product_may_not_name_the_node_whose_cards_the_kubelet_
 
 
 def test_a_name_that_nobody_knows_beside_devices_of_ours_is_told_with_what_to_write() -> None:
-    amd = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, types_of(parse("dialects: {amd: {enabled: true}}")))
+    amd = TranslationPolicy(KUBERNETES_DOMAIN, types_of(parse("dialects: {amd: {enabled: true}}")))
     made = translate(of({"amd.com/gpu": 1, "amd.com/gpumem": 8192}), amd, None)
     (told,) = made.warnings
     assert told.startswith("spec.containers[0]: amd.com/gpumem is not read: koordgate gives nothing for it")
@@ -281,17 +282,18 @@ COUNTED = {
 
 @pytest.mark.parametrize(("scheduler", "limits", "passes"), COUNTED.values(), ids=COUNTED)
 async def test_a_product_whose_pods_count_gives_devices_of_our_nodes(
-    scheduler: str, limits: Raw, *, passes: bool, world: World
+    scheduler: str, limits: Raw, *, passes: bool, fake: FakeKube, kube: KubeClient
 ) -> None:
-    adoption = adoption_of(parse("adopt: {peers: [volcano, gpushare]}"))
-    world.parts.bindings._binders = replace(world.parts.bindings._binders, adoption=adoption)
+    world = World(fake, kube, parse("adopt: {peers: [volcano, gpushare]}"))
     world.add_node("n1")
     world.show(theirs(limits, scheduler))
     assert (await world.validate(binds(binding("p", "n1"), username="theirs"))).allowed is passes
 
 
-async def test_where_plain_pods_pass_with_a_warning_so_do_those_of_other_products(world: World) -> None:
-    world.parts.bindings._binders = replace(world.parts.bindings._binders, warn_only=True)
+async def test_where_plain_pods_pass_with_a_warning_so_do_those_of_other_products(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    world = World(fake, kube, parse("guard: {plainPods: warn}"))
     world.add_node("n1")
     world.show(theirs({"aliyun.com/gpu-mem": 4}))
     answer = await world.validate(binds(binding("p", "n1"), username="theirs"))
@@ -310,7 +312,7 @@ def test_a_dialect_is_on_in_its_namespaces_only() -> None:
     assert "nvidia.com/gpumem" not in table.resources
     assert table.within("elsewhere") is table
     for namespace, operations in (("team", True), ("other", True), ("elsewhere", False)):
-        policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table).within(namespace)
+        policy = TranslationPolicy(KUBERNETES_DOMAIN, table).within(namespace)
         made = translate(of({"nvidia.com/gpumem": 10}), policy, None)
         assert bool(made.operations) is operations
         assert bool(made.warnings) is not operations
@@ -375,7 +377,7 @@ DEFAULTS = ("", "defaultCores: 30", "defaultMemory: 4Gi", "defaultMemory: 8Gi, d
 def test_a_translated_pod_asks_for_the_same_when_the_defaults_change(limits: Raw, before: str, later: str) -> None:
     def policy(keys: str) -> TranslationPolicy:
         text = "" if keys == "off" else f"dialects: {{hami: {{enabled: true, {keys}}}}}"
-        return TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, types_of(parse(text)))
+        return TranslationPolicy(KUBERNETES_DOMAIN, types_of(parse(text)))
 
     for memory in (None, 80 * GIB):
         done = patch.apply(of(limits), translate(of(limits), policy(before), memory).operations)
@@ -389,7 +391,7 @@ def test_the_defaults_that_were_used_stand_on_the_pod() -> None:
     keys = "memoryUnit: 2Mi, defaultMemory: 5000Mi, defaultCores: 30"
     table = types_of(parse(f"dialects: {{hami: {{enabled: true, {keys}}}}}"))
     made = of({"nvidia.com/gpucores": 50})
-    policy = TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table)
+    policy = TranslationPolicy(KUBERNETES_DOMAIN, table)
     done = patch.apply(made, translate(made, policy, None).operations)
     assert done["metadata"]["annotations"][DIALECT] == (
         "hami; memory unit 2Mi; default memory 5000Mi; default cores 30"
@@ -400,6 +402,4 @@ def test_a_type_of_ones_own_may_have_the_names_of_a_dialect_that_is_off() -> Non
     table = types_of(parse("devices: {types: [{name: radeon, resource: amd.com/gpu, unit: devices}]}"))
     assert table.resources["amd.com/gpu"].type.name == "radeon"
     assert "amd" not in {one.name for one in table.off}
-    assert translate(
-        of({"amd.com/gpu": 1}), TranslationPolicy(KUBERNETES_DOMAIN, KOORD_SCHEDULER, table), None
-    ).operations
+    assert translate(of({"amd.com/gpu": 1}), TranslationPolicy(KUBERNETES_DOMAIN, table), None).operations

@@ -1,7 +1,6 @@
 """The reviews of Pods: mutate and validate, with what each records."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace as evolve
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,7 +19,6 @@ from webhook.admission.unread import unread_warnings
 from webhook.patch import apply
 from webhook.quotas.limits import NO_LIMITS, NamespaceLimits, may_be_added
 from webhook.review import RefusalReason, Request, Response, allowed, denied, patched
-from webhook.settings import SchedulerNames
 
 _MAX: Final = 1_000  # characters
 
@@ -62,7 +60,7 @@ class PodWebhooks:
     have, "" to leave it as it is, and warnings.
     """
 
-    def __init__(  # noqa: PLR0913 most with a default
+    def __init__(
         self,
         policy: TranslationPolicy,
         writer: str,
@@ -73,10 +71,8 @@ class PodWebhooks:
         peers: Collection[str] = (),
         rolling_out: Callable[[], bool] = lambda: False,
         runtime_class: RuntimeClassOf = lambda _pod, _reading: ("", ()),
-        schedulers: SchedulerNames = SchedulerNames(),  # noqa: B008 frozen
     ) -> None:
         self._policy = policy
-        self._schedulers = schedulers
         self._writer = writer
         self._memory_in_reach = memory_in_reach
         self._state_memory = state_memory
@@ -84,9 +80,6 @@ class PodWebhooks:
         self._peers = frozenset(peers)
         self._rolling_out = rolling_out
         self._runtime_class = runtime_class
-
-    def _within(self, namespace: str) -> TranslationPolicy:
-        return evolve(self._policy.within(namespace), scheduler_name=self._schedulers.of(namespace))
 
     def mutate(self, request: Request) -> Response:
         """Translate a Pod that is being created; of one that exists, put back what an update would undo."""
@@ -97,7 +90,7 @@ class PodWebhooks:
             return allowed()
         if large := too_large(pod):
             return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-        policy = self._within(request.namespace)
+        policy = self._policy.within(request.namespace)
         marks = policy.scope.marks(request.namespace, pod, policy.types)
         if marks:
             pod = apply(pod, marks)
@@ -141,11 +134,11 @@ class PodWebhooks:
         return patched(operations, warnings=warnings, audit=audit)
 
     def _reapply(self, request: Request) -> Response:
-        if (request.old_object.get("spec") or {}).get("schedulerName") not in self._schedulers:
+        if (request.old_object.get("spec") or {}).get("schedulerName") not in self._policy.schedulers:
             return allowed()
         if large := too_large(request.object):
             return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-        answer = reapply(request.old_object, request.object, self._within(request.namespace))
+        answer = reapply(request.old_object, request.object, self._policy.within(request.namespace))
         if answer.problems:
             refusal = _refusal(request, answer.problems)
             return denied(refusal, RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -164,7 +157,12 @@ class PodWebhooks:
         if large := too_large(request.object):
             return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         problems = validate.created(
-            request, self._schedulers.of(request.namespace), types, self._policy.scope, limits, self._policy.limits
+            request,
+            self._policy.schedulers.of(request.namespace),
+            types,
+            self._policy.scope,
+            limits,
+            self._policy.limits,
         )
         if problems:
             return denied(_refusal(request, problems), RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)

@@ -49,7 +49,8 @@ def reapply(old: Raw, new: Raw, policy: TranslationPolicy) -> Reapplied:
         problems = _resources(at, path, before, after, original, types.known, answer.operations)
         answer.problems += islice(problems, _MAX_TOLD - len(answer.problems))
         _environment(f"{at}/env", before.get("env"), after.get("env"), variables, answer.operations)
-    translate_scheduler(new, policy.scheduler_name, answer.operations, answer.warnings)
+    namespace = (old.get("metadata") or {}).get("namespace", "")
+    translate_scheduler(new, policy.schedulers.of(namespace), answer.operations, answer.warnings)
     reapply_tolerations(old, new, policy.tolerations, answer.operations)
     answer.operations += _sharing(old, new, types)
     return answer

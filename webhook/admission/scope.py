@@ -3,7 +3,7 @@
 The CPU proposal, "Resource status": koord-scheduler aligns the Pods that it binds on nodes that require it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ class PolicyScope:
 
     namespaces: frozenset[str] = frozenset()  # every Pod of these
     labels: Mapping[str, str] = field(default_factory=dict)  # every Pod with all of these; no Pod if there are none
-    # every Pod that names this scheduler and no node, and asks for neither devices nor CPUs; no Pod if it is empty
-    scheduler: str = ""
+    # every Pod that names one of these schedulers and no node, and asks for neither devices nor CPUs
+    schedulers: Container[str] = ()
 
     def includes(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> bool:
         """Whether a Pod is in scope: it also requests CPU or memory, and its QoS class is not stated."""
@@ -37,7 +37,7 @@ class PolicyScope:
 
     def _named_by(self, pod: Mapping[str, Any], spec: Mapping[str, Any], types: DeviceTypes) -> bool:
         """Whether a Pod's author names the scheduler, and leaves the node to it."""
-        if not self.scheduler or spec.get("schedulerName") != self.scheduler or spec.get("nodeName"):
+        if spec.get("schedulerName") not in self.schedulers or spec.get("nodeName"):
             return False
         # koordgate itself may have sent one of ours there, which NUMA policies hold for anyway.
         annotations = (pod.get("metadata") or {}).get("annotations")

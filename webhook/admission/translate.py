@@ -57,6 +57,7 @@ from webhook.admission.limits import NOT_REQUIRED, LimitPolicy
 from webhook.admission.scope import NO_SCOPE, PolicyScope
 from webhook.admission.unread import belongs_to_others, unread_warnings
 from webhook.patch import Operation, add, pointer, remove, set_annotations
+from webhook.settings import SchedulerNames
 
 _MAX_LENGTH: Final = 317  # characters of a namespace and a name
 
@@ -66,8 +67,8 @@ class TranslationPolicy:
     """How this installation translates."""
 
     domain: str  # the domain that resource names are written in
-    scheduler_name: str  # the schedulerName that a Pod gets
     types: DeviceTypes = BUILT_IN  # the device types that may be asked for
+    schedulers: SchedulerNames = SchedulerNames()  # the schedulerNames that Pods get  # noqa: RUF009 frozen
     # whether the split (gpu.shared) is written beside every ask, as Koordinator's own webhook does: its scheduler takes
     # amounts without it for one card, and adds up those of several containers
     split: bool = False
@@ -160,7 +161,7 @@ def translate(
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu if alike else None
         counted = charges(reading, request, pod["spec"], memory)
         _translate_charges(pod, reading, policy.types, counted, zeros, operations)
-    translate_scheduler(pod, policy.scheduler_name, operations, warnings)
+    translate_scheduler(pod, policy.schedulers.of(namespace), operations, warnings)
     translate_tolerations(pod, reading, policy.tolerations, operations)
     runtime_class, told_of_it = classed(reading)
     operations.extend([add("/spec/runtimeClassName", runtime_class)] if runtime_class else [])

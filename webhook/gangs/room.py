@@ -1,7 +1,7 @@
 """Looks for room for the Pods of a gang: as the filter would, one after another, each with the others' taken."""
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,6 +9,7 @@ from typing import Final
 
 import orjson
 
+from allocator.budget import Steps
 from allocator.gangreservation import Planned
 from koordgate.breaks import Breaks, with_breaks
 from webhook.scheduling.bindings import claim_of
@@ -79,14 +80,14 @@ class GangRoom:
                 await breaks.take()
         return ""
 
-    def _open_to(self, pod: PodInfo, names: Iterable[str]) -> Generator[None, None, _Open]:
+    def _open_to(self, pod: PodInfo, names: Iterable[str]) -> Steps[_Open]:
         """The nodes among these that have all that a Pod requests; yields after each."""
         found = _Open(dict.fromkeys(names))
         for name in list(found.nodes):
             if name not in self._promised:
                 self._promised[name] = self._held(name)
             self._judge(name, pod.requests, found)
-            yield
+            yield 0
         return found
 
     def _judge(self, node: str, requests: Requests, among: _Open) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from allocator.budget import Steps
 from allocator.vocabulary.holdings import Holding
 from koordgate.breaks import Breaks, with_breaks
 from webhook.ledger.store import ABSENT, FullRecordError, LostRaceError, Record, Store
@@ -22,7 +23,7 @@ from webhook.tracing import OFF, Attributes, Span, Tracing
 T = TypeVar("T")
 Holdings = Mapping[str, Holding]
 Decided = tuple[Holdings | None, T]
-Change = Callable[[Holdings], Decided[T] | Generator[object, Any, Decided[T]]]
+Change = Callable[[Holdings], Decided[T] | Steps[Decided[T]]]
 """Decides on a node's holdings: returns the new ones, or None to leave them, and the answer for the caller.
 
 One that may take long yields wherever others may run. Where a race is lost meanwhile, it is called again.

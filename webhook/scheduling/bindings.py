@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,15 +11,11 @@ from allocator.bind import ENDING, MAX_UNBOUND, PodToBind, bind
 from allocator.budget import Steps
 from allocator.devicequotas import device_quotas
 from allocator.memorylimits import limit_annotations
-from allocator.vocabulary.asks import Preference
-from allocator.vocabulary.delivery import LimitProvider
 from allocator.vocabulary.device import Device
-from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import is_allocation_annotation, is_delivery_annotation
 from allocator.vocabulary.outcome import Refusal
-from allocator.wire.foreignpods import NO_ADOPTION, Adoption
-from allocator.wire.mirror import NO_MIRROR, Mirror, write_mirror
+from allocator.wire.mirror import write_mirror
 from allocator.wire.nodeallocation import RecordError
 from allocator.wire.podallocated import in_any_form, write_allocation, write_quotas
 from koordgate.breaks import with_breaks
@@ -32,7 +27,7 @@ from webhook.review import RefusalReason, Request, Response, allowed, denied, er
 from webhook.scheduling.account import Occasion, account
 from webhook.scheduling.extender import unformatted
 from webhook.scheduling.fairness import SearchTime
-from webhook.settings import SchedulerNames
+from webhook.settings import WebhookSettings, adoption_of, mirror_of, types_of
 from webhook.view.cluster import ClusterView
 from webhook.view.livepods import LivePods
 from webhook.view.podinfo import OtherPod, PodInfo, annotated_holding
@@ -40,30 +35,6 @@ from webhook.view.podinfo import OtherPod, PodInfo, annotated_holding
 # The annotations of a Pod may have 256 KiB in all (Kubernetes, k8s.io/apimachinery/pkg/api/validation): beyond that, no
 # later update of the Pod is accepted, its status included.
 _MAX_ANNOTATIONS: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Binders:
-    """Who binds."""
-
-    schedulers: SchedulerNames  # `spec.schedulerName` of the Pods that are ours
-    username: str  # the exact user whose Bindings allocate
-    domain: str  # of the resource names that are written
-    given_back_s: float  # seconds within which what was given to a Pod that was not bound is given back
-    types: DeviceTypes = BUILT_IN  # of the devices that Pods may hold
-    # whether another scheduler may bind a device plugin's plain Pod to a node whose devices koordgate gives; it gets a
-    # warning
-    warn_only: bool = False
-    # whether a Pod whose gang is bound as a whole may be bound only to what is held for it
-    all_or_nothing: bool = False
-    mirror: Mirror = NO_MIRROR  # the products whose own annotations a bind writes as well
-    preference: Preference = Preference.FRAGMENTATION  # by which nodes are compared, for the audit log
-    limits: LimitProvider = LimitProvider.NONE  # what keeps memory limits
-    # the exact users of other products that bind Pods. Their Bindings may say by which annotations software of the
-    # nodes shows these Pods devices.
-    peers: frozenset[str] = frozenset()
-    # which Pods of other products count, so that their schedulers may bind them to koordgate's nodes
-    adoption: Adoption = NO_ADOPTION
 
 
 class BindingWebhooks:
@@ -77,7 +48,7 @@ class BindingWebhooks:
 
     def __init__(
         self,
-        binders: Binders,
+        settings: WebhookSettings,
         cluster: ClusterView,
         ledger: Ledger,
         live: LivePods,
@@ -89,7 +60,10 @@ class BindingWebhooks:
         # called with a Pod, what it was given, and its node, once for each bind that is new
         self.bound: Callable[[PodInfo, Holding, str], object] = lambda _pod, _holding, _node: None
         self._search_time = SearchTime() if search_time is None else search_time
-        self._binders = binders
+        self._settings = settings
+        self._schedulers, self._username = settings.scheduler.names, settings.scheduler.username
+        self._types, self._mirror = types_of(settings), mirror_of(settings)
+        self._adoption = adoption_of(settings)  # whose Pods other schedulers may bind to koordgate's nodes
         self._cluster = cluster
         self._ledger = ledger
         self._live = live
@@ -100,7 +74,7 @@ class BindingWebhooks:
 
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
-        if request.username != self._binders.username or request.subresource != "binding":
+        if request.username != self._username or request.subresource != "binding":
             return allowed()  # `validate` judges the Bindings of others
         try:
             found = await self._find(request, deadline)
@@ -122,7 +96,7 @@ class BindingWebhooks:
         if wrong is not None:
             return wrong
         sent = self._sent(pod.uid, node)
-        claim = claim_of(pod, all_or_nothing=self._binders.all_or_nothing)
+        claim = claim_of(pod, all_or_nothing=self._settings.gangs.all_or_nothing)
         decide = bind(
             claim, lambda holdings: self._cluster.snapshot_on(node, holdings), self._clock(), new_mark(), sent
         )
@@ -161,7 +135,7 @@ class BindingWebhooks:
         if not (request.object.get("metadata") or {}).get("uid"):
             operations.append(add("/metadata/uid", pod.uid))  # the bind then fails if another Pod has got the name
         recorded = not request.dry_run
-        audit = {} if told else account(outcome, node, self._binders.preference, reason, recorded=recorded)
+        audit = {} if told else account(outcome, node, self._settings.scheduler.preference, reason, recorded=recorded)
         return patched(operations, audit=audit)
 
     def _bounded(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
@@ -178,7 +152,7 @@ class BindingWebhooks:
         """Write what a Pod holds, and what each container may use of it if the Pod wants that stated."""
         snapshot = self._cluster.snapshot(node)
         way = snapshot.delivery.way(pod.request.wishes.runtime_class)
-        annotations = write_allocation(holding, self._binders.domain, self._binders.types, way)
+        annotations = write_allocation(holding, self._settings.domain, self._types, way)
         limits = self._limits(pod, holding, snapshot.devices, node)
         if isinstance(limits, Refusal):
             return limits
@@ -186,29 +160,29 @@ class BindingWebhooks:
         if not pod.request.states_quotas:
             return annotations
         quotas = device_quotas(pod.request, holding.shares, snapshot.devices)
-        return annotations | write_quotas(quotas, self._binders.domain)
+        return annotations | write_quotas(quotas, self._settings.domain)
 
     def _limits(self, pod: PodInfo, holding: Holding, devices: Sequence[Device], node: str) -> dict[str, str] | Refusal:
         """Write the memory limits of a Pod that requires them, as what keeps them reads it."""
         if not pod.request.wishes.limits:
             return {}
-        written = limit_annotations(pod.request, holding.shares, devices, self._binders.limits)
+        written = limit_annotations(pod.request, holding.shares, devices, self._settings.limits.provider)
         return Refusal(f"{node}: {written}") if isinstance(written, str) else written
 
     def _mirrored(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
         """What other products would have written. Nobody here reads it of such a Pod, and it decides nothing."""
-        if not self._binders.mirror.peers:
+        if not self._mirror.peers:
             return {}
         listed = self._cluster.nodes.devices(node)
         numberings = listed.numberings if listed is not None else ()
-        devices, mirror = self._cluster.devices(node), self._binders.mirror
-        return write_mirror(mirror, holding, node, devices, numberings, self._clock(), pod.containers)
+        devices = self._cluster.devices(node)
+        return write_mirror(self._mirror, holding, node, devices, numberings, self._clock(), pod.containers)
 
     async def _decided(
         self, uid: str, node: str, change: Change[Holding | Refusal], deadline: float
     ) -> Holding | Refusal:
         """Decide in the ledger, unless the Pod holds something on as many other nodes as it may."""
-        soon = f"is given back within {self._binders.given_back_s:g} s"
+        soon = f"is given back within {self._settings.ledger.given_back_seconds:g} s"
         others = self._others(uid, node)
         if len(others) >= MAX_UNBOUND:
             return Refusal(
@@ -251,10 +225,10 @@ class BindingWebhooks:
             if isinstance(pod, OtherPod):
                 judged = self._of_other(request)
                 return self._taking(request, pod, node) if judged.allowed else judged
-            if not pod.in_scope(self._binders.schedulers):
+            if not pod.in_scope(self._schedulers):
                 judged = self._of_other(request)
                 return self._plain(request, pod, node) if judged.allowed else judged
-            if request.username != self._binders.username:
+            if request.username != self._username:
                 return denied(self._foreign(request, pod), RefusalReason.OTHER_SCHEDULER)
             return await self._carries(request, pod, node, deadline)
         except (KubeError, BusyError, RecordError, TimeoutError) as error:
@@ -263,14 +237,14 @@ class BindingWebhooks:
     def _of_other(self, request: Request) -> Response:
         """Judge the Binding of a Pod that is not ours: it may not state that the Pod holds anything."""
         carried = _carried(request)
-        if request.username in self._binders.peers:
+        if request.username in self._settings.adopt.writers:
             carried = {key: value for key, value in carried.items() if not is_delivery_annotation(key)}
-        if request.username == self._binders.username or not carried:
+        if request.username == self._username or not carried:
             return allowed()
         names = ", ".join(sorted(carried))
         return denied(
             f"Binding of Pod {request.namespace}/{_name(request)} carries the annotations {names}: they state "
-            f"what a Pod holds, and only a bind by {self._binders.username} may write them; remove them from the "
+            f"what a Pod holds, and only a bind by {self._username} may write them; remove them from the "
             "Binding",
             RefusalReason.FORGED,
         )
@@ -284,12 +258,12 @@ class BindingWebhooks:
         if pod.takes:
             return self._taking(request, pod, node)
         asked = [(one.ask.type.name, one.ask.vendor) for one in pod.request.containers]
-        if request.username == self._binders.username or not self._gives(node, asked):
+        if request.username == self._username or not self._gives(node, asked):
             return allowed()
         return self._kept_off(
             f"Pod {pod} was never translated by koordgate, which gives the devices of node {node}: the kubelet would "
             "choose a device for it that another Pod may hold. Delete the Pod and create it again; koordgate then "
-            f"translates it, and {self._binders.schedulers.of(pod.namespace)} binds it"
+            f"translates it, and {self._schedulers.of(pod.namespace)} binds it"
         )
 
     def _taking(self, request: Request, pod: PodInfo | OtherPod, node: str) -> Response:
@@ -298,10 +272,10 @@ class BindingWebhooks:
         That product gives them as the kubelet does, without knowing what koordgate gave. Where its Pods count, an
         administrator lets both give devices of the same nodes.
         """
-        counts = self._binders.adoption.counts
+        counts = self._adoption.counts
         taken = [one for one in pod.takes if not counts(one.dialect, pod.scheduler_name)]
         asked = [(one.type, one.vendor) for one in taken]
-        if request.username == self._binders.username or not self._gives(node, asked):
+        if request.username == self._username or not self._gives(node, asked):
             return allowed()
         names = " and ".join(one.name for one in taken)
         on = " and ".join(f"dialects.{one.dialect}.enabled" for one in taken if one.dialect)
@@ -313,7 +287,7 @@ class BindingWebhooks:
         )
 
     def _kept_off(self, message: str) -> Response:
-        if self._binders.warn_only:
+        if self._settings.guard.plain_pods == "warn":
             return allowed(warnings=[message])
         return denied(message, RefusalReason.UNTRANSLATED)
 
@@ -337,8 +311,8 @@ class BindingWebhooks:
     def _foreign(self, request: Request, pod: PodInfo) -> str:
         return (
             f"Pod {pod} {pod.request.scope}, and {request.username} is not its scheduler: only "
-            f"{self._binders.username} may bind it, because that bind chooses its devices, CPUs and NUMA nodes. Leave "
-            f"it to spec.schedulerName {self._binders.schedulers.of(pod.namespace)}, or create a Pod that is not in "
+            f"{self._username} may bind it, because that bind chooses its devices, CPUs and NUMA nodes. Leave "
+            f"it to spec.schedulerName {self._schedulers.of(pod.namespace)}, or create a Pod that is not in "
             "koordgate's scope"
         )
 

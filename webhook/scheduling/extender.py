@@ -16,8 +16,9 @@ from allocator.preempt import MAX_STEPS as VICTIM_STEPS
 from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_MAPS
+from koordgate.breaks import at_once
 from webhook.boundedcache import BoundedCache
-from webhook.scheduling.fairness import Effort, SearchTime, at_once
+from webhook.scheduling.fairness import Effort, SearchTime
 from webhook.scheduling.ranking import MAX_TOLD, Ranked, Ranking
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info

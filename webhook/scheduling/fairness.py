@@ -37,16 +37,6 @@ _TURN_STEPS: Final = 400  # of decisions between two points where a search can b
 _MAX_NAMESPACES: Final = 1024
 
 
-def at_once(search: Steps[T]) -> T:
-    """Search to the end, without a pause."""
-    try:
-        while True:
-            next(search)
-    except StopIteration as done:
-        found: T = done.value
-        return found
-
-
 @dataclass(slots=True)
 class Effort:
     """What one search may use, and what it has used."""

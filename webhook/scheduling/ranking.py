@@ -28,9 +28,9 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.mix import NO_MIX, Mix
 from allocator.vocabulary.node import NodeSnapshot, fullness, size_class
 from allocator.vocabulary.outcome import Refusal
-from koordgate.breaks import with_breaks
+from koordgate.breaks import at_once, with_breaks
 from webhook.scheduling.assumed import Assumed
-from webhook.scheduling.fairness import CHEAP_STEPS, MAX_ENDED, MAX_S, Checkpoints, Effort, at_once
+from webhook.scheduling.fairness import CHEAP_STEPS, MAX_ENDED, MAX_S, Checkpoints, Effort
 from webhook.scheduling.verdicts import PlaceVerdict, Verdicts
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
@@ -354,8 +354,7 @@ class Ranking:
 
     def catch_up(self) -> None:
         """Take in what changed since the last call; every answer does this."""
-        for _ in self.take_in():
-            pass
+        at_once(self.take_in())
 
     async def catch_up_slowly(self) -> None:
         """Take in what changed, with breaks: at the start, and after many changes, these are all nodes.

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from allocator.budget import Steps
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import MIRROR_POD, Mode
@@ -71,21 +72,12 @@ _A_ROUND: Final = 64  # Pods that are tried in one round
 _REASONS: Final = 3  # nodes whose reasons are reported
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
-ListPods = Callable[[str], AsyncIterator[Raw]]
-"""Lists the Pods of a namespace from the API server."""
-
 
 class ShadowReports(Protocol):
     """Where it is reported what would have become of Pods."""
 
     def observed(self, pod: PodInfo, reason: str, message: str) -> None:
         """Tell about a Pod."""
-
-
-async def no_pods(namespace: str) -> AsyncIterator[Raw]:  # noqa: ARG001 a `ListPods`
-    """No Pods: there is no API server."""
-    for nothing in tuple[Raw, ...]():
-        yield nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +95,7 @@ class ShadowParts:
     metrics: WebhookMetrics  # counts what would be done
     reports: ShadowReports  # where it is reported
     asked: Callable[[str], bool]  # returns whether this replica was asked about the Pod with a UID
-    list_pods: ListPods = no_pods  # lists the Pods of a namespace
+    list_pods: Callable[[str], AsyncIterator[Raw]]  # lists the Pods of a namespace
 
 
 class ShadowController:
@@ -257,13 +249,13 @@ class ShadowController:
             self._tell(one, "fits", "WouldBePlaced", f"koordgate would place this Pod on {node}{_holds(holding)}")
         self._compare(one)
 
-    def _open(self, one: Followed, names: list[str]) -> Generator[None, None, list[str]]:
+    def _open(self, one: Followed, names: list[str]) -> Steps[list[str]]:
         """The nodes among these that have all that a Pod requests; yields after each."""
         found = []
         for name in names:
             if not self._parts.seen.loads.lacks(name, self.followed.needed(one, name), self._parts.ignored):
                 found.append(name)
-            yield
+            yield 0
         return found
 
     def _ranked(self) -> Ranking:

@@ -24,12 +24,13 @@ the first time is looked at (`look`), because the Pod's end may have come before
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Literal, Protocol
 
 from allocator.bind import adopt_running, end, keep, release
+from allocator.budget import Steps
 from allocator.gangreservation import hold_again
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from allocator.wire.nodeallocation import RecordError
@@ -358,7 +359,7 @@ class Reconciler:
         if failures:
             raise failures[0]
 
-    def _held_twice(self) -> Generator[None, None, list[HeldTwice]]:
+    def _held_twice(self) -> Steps[list[HeldTwice]]:
         """Compare the ledger with what the kubelet allocated, as the Device objects state it."""
         found: dict[tuple[str, str], set[str]] = {}
         kinds: dict[tuple[str, str], str] = {}
@@ -372,16 +373,16 @@ class Reconciler:
                         at = (record.node, share.id)
                         found.setdefault(at, set()).update((holding.uid, *theirs))
                         kinds[at] = share.type
-            yield
+            yield 0
         twice = []
         for at, uids in sorted(found.items()):
             known = [pod for pod in map(self._cluster.pods.by_uid, uids) if pod is not None and not pod.finished]
             if len(known) > 1:  # else the one or the other has ended meanwhile
                 twice.append(HeldTwice(at[0], kinds[at], at[1], tuple(sorted(known, key=_by_name))))
-            yield
+            yield 0
         return twice
 
-    def _suspects(self) -> Generator[None, None, list[tuple[str, Holding]]]:
+    def _suspects(self) -> Steps[list[tuple[str, Holding]]]:
         """Holdings, each with its node, whose Pod is not known to be bound to that node and alive."""
         suspects: list[tuple[str, Holding]] = []
         for record in self._ledger.records():
@@ -390,7 +391,7 @@ class Reconciler:
                 for holding in record.holdings.values()
                 if not holding.fence and is_suspect(holding, record.node, self._cluster.pods.by_uid(holding.uid))
             ]
-            yield
+            yield 0
         return suspects
 
     def _see(self, suspects: list[tuple[str, Holding]]) -> None:
@@ -421,7 +422,7 @@ class Reconciler:
             if now - since > patience(holding, self._grace)
         ]
 
-    def _missing(self) -> Generator[None, None, list[PodInfo]]:
+    def _missing(self) -> Steps[list[PodInfo]]:
         """Bound Pods that hold something of which the ledger does not know, and whose annotations can be read."""
 
         def missing(pod: PodInfo) -> PodInfo | None:
@@ -431,7 +432,7 @@ class Reconciler:
 
         return (yield from self._bound(missing))
 
-    def _unreadable(self) -> Generator[None, None, list[PodInfo]]:
+    def _unreadable(self) -> Steps[list[PodInfo]]:
         """Bound Pods whose annotations cannot be read, where the ledger does not know what they hold; by name."""
 
         def unreadable(pod: PodInfo) -> PodInfo | None:
@@ -442,7 +443,7 @@ class Reconciler:
 
         return sorted((yield from self._bound(unreadable)), key=_by_name)
 
-    def _bound_around(self) -> Generator[None, None, list[PodInfo]]:
+    def _bound_around(self) -> Steps[list[PodInfo]]:
         """Bound Pods that lack what they ask for, and of which the ledger does not know; by name."""
 
         def lacking(pod: PodInfo) -> PodInfo | None:
@@ -453,14 +454,14 @@ class Reconciler:
 
         return sorted((yield from self._bound(lacking)), key=_by_name)
 
-    def _bound(self, pick: Callable[[PodInfo], PodInfo | None]) -> Generator[None, None, list[PodInfo]]:
+    def _bound(self, pick: Callable[[PodInfo], PodInfo | None]) -> Steps[list[PodInfo]]:
         """What is picked of each bound Pod that has not finished, as it is when its turn comes."""
         picked = []
         for uid in [pod.uid for pod in self._cluster.pods.all()]:
             pod = self._cluster.pods.by_uid(uid)
             if pod is not None and pod.node and not pod.finished and (one := pick(pod)) is not None:
                 picked.append(one)
-            yield
+            yield 0
         return picked
 
     def _recorded(self, pod: PodInfo) -> bool:

@@ -5,11 +5,12 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 from allocator.adopted import conflicts
+from allocator.budget import Steps
 from allocator.claimed import ClaimedToo, Freed
 from allocator.reasons import given
 from allocator.vocabulary.adopted import NODE, AdoptionConflict, ConflictKind, Product, deleting
@@ -422,12 +423,12 @@ class AdoptionWatch:
         """Look at each node with such Pods once; others run between two nodes."""
         self._reports.adopted(*await with_breaks(self._find()))
 
-    def _find(self) -> Generator[None, None, tuple[dict[Product, int], list[AdoptionConflict]]]:
+    def _find(self) -> Steps[tuple[dict[Product, int], list[AdoptionConflict]]]:
         pods: Counter[Product] = Counter()
         found: list[AdoptionConflict] = []
         for node in self._cluster.foreign.nodes():
             snapshot = self._cluster.snapshot(node)
             pods.update(one.peer for one in snapshot.foreign.values() if one.shares)
             found += conflicts(snapshot)
-            yield
+            yield 0
         return dict(pods), found

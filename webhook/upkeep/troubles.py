@@ -4,11 +4,11 @@ Nothing is decided here. What is disputed is closed by the snapshot; a device th
 is not known to be in either place.
 """
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from allocator.budget import Steps
 from allocator.disputed import Dispute
 from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.device import pci_address
@@ -39,13 +39,13 @@ class Trouble:
     pod: PodInfo | None = None  # that it is about; None if it is about the Node
 
 
-def troubles(cluster: ClusterView, ledger: Ledger) -> Generator[None, None, list[Trouble]]:
+def troubles(cluster: ClusterView, ledger: Ledger) -> Steps[list[Trouble]]:
     """Find what is wrong: by kind, node, and Pod; yields between two nodes."""
     found: list[Trouble] = []
     for record in ledger.records():
         found += _disputed(cluster, record.node)
         found += _vanished(cluster, record)
-        yield
+        yield 0
     return sorted([*found, *(yield from _listed_twice(cluster))], key=_order)
 
 
@@ -105,7 +105,7 @@ def _vanished(cluster: ClusterView, record: Record) -> list[Trouble]:
     return found
 
 
-def _listed_twice(cluster: ClusterView) -> Generator[None, None, list[Trouble]]:
+def _listed_twice(cluster: ClusterView) -> Steps[list[Trouble]]:
     """Nodes that list a GPU of another node; a device that is named by its place, a PCI address, has no identity."""
     of: dict[str, list[str]] = {}
     for node in sorted(cluster.nodes.known()):
@@ -113,7 +113,7 @@ def _listed_twice(cluster: ClusterView) -> Generator[None, None, list[Trouble]]:
         for device in listed.devices if listed is not None else ():
             if device.type == TYPE_GPU and pci_address(device.id) is None:
                 of.setdefault(device.id, []).append(node)
-        yield
+        yield 0
     twice: dict[tuple[str, str], list[str]] = {}
     for identity, nodes in of.items():
         for node in nodes if len(nodes) > 1 else ():

@@ -13,16 +13,6 @@ from webhook.view.podinfo import OtherPod, PodInfo, read_either
 _PAGE: Final = 500
 
 
-async def list_pods(kube: KubeClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
-    """List the Pods of a namespace, page by page.
-
-    Raises KubeError: the API server refuses, or cannot be reached.
-    """
-    async for page, _ in kube.list_pages(PODS.path(namespace=namespace), limit=_PAGE):
-        for obj in page:
-            yield obj
-
-
 class LivePods(ABC):
     """Reads a Pod from the API server itself."""
 
@@ -36,6 +26,14 @@ class LivePods(ABC):
         if found is None:
             return None
         return found.uid, found if isinstance(found, PodInfo) else None
+
+    async def list(self, namespace: str) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002 offline there is no more
+        """List the Pods of a namespace.
+
+        Raises KubeError: the API server refuses, or cannot be reached.
+        """
+        for nothing in tuple[dict[str, Any], ...]():
+            yield nothing
 
 
 class KubeLivePods(LivePods):
@@ -56,3 +54,9 @@ class KubeLivePods(LivePods):
         except NotFound:
             return None
         return read_either(obj, self._types)
+
+    async def list(self, namespace: str) -> AsyncIterator[dict[str, Any]]:
+        """List the Pods of a namespace, page by page, as `LivePods.list`."""
+        async for page, _ in self._kube.list_pages(PODS.path(namespace=namespace), limit=_PAGE):
+            for obj in page:
+                yield obj

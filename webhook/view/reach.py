@@ -1,17 +1,18 @@
 """The GPUs that a Pod could land on, as admission needs it: their memory, and how the Pod would get them."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import orjson
 
+from allocator.budget import Steps
 from allocator.devices.delivery import classes_help
 from allocator.vocabulary.delivery import Delivery, NodeDelivery, Way
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
-from koordgate.breaks import with_breaks
+from koordgate.breaks import at_once, with_breaks
 from webhook.boundedcache import BoundedCache
 from webhook.view.nodes import NodeFacts, NodeTable
 from webhook.view.nodeselection import selected, selects
@@ -86,10 +87,9 @@ class DeviceReach:
         await with_breaks(self._take_in())
 
     def _catch_up(self) -> None:
-        for _ in self._take_in():
-            pass
+        at_once(self._take_in())
 
-    def _take_in(self) -> Generator[None, None, None]:
+    def _take_in(self) -> Steps[None]:
         """Take in what changed, and yield after each node; in the step in which it ends, nothing is left."""
         for name in self._remade.drain():
             before = self._of.pop(name, None)
@@ -104,7 +104,7 @@ class DeviceReach:
                     _take_away(self._all, before.memories)
                     _take_away(self._ways, [before.delivery])
                 self._found.clear()
-            yield
+            yield 0
 
     def _read(self, name: str) -> _Gpus | None:
         """The GPUs of a node; None if it has none."""

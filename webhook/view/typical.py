@@ -11,13 +11,15 @@ devices are useless wherever others go, so they would weigh on all nodes alike a
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import Final
 
+from allocator.budget import Steps
 from allocator.request.typical import typical_of
 from allocator.vocabulary.devicetype import FULL
 from allocator.vocabulary.holdings import InvariantError
 from allocator.vocabulary.mix import NO_MIX, Mix, TypicalRequest, mix_of, weighing
+from koordgate.breaks import at_once
 from webhook.view.podinfo import PodInfo
 
 MAX_PERCENT: Final = 25
@@ -105,18 +107,15 @@ class _SeenOfType:
 
 def learned(pods: Iterable[PodInfo]) -> Mix:
     """The mix of these Pods, counted from scratch and at once."""
-    seen = SeenMix()
-    for pod in pods:
-        seen.move(None, pod)
-    return seen.now()
+    return at_once(seen_in(pods))
 
 
-def seen_in(pods: Iterable[PodInfo]) -> Generator[None, None, Mix]:
+def seen_in(pods: Iterable[PodInfo]) -> Steps[Mix]:
     """The mix of these Pods, counted from scratch; yields after each Pod."""
     seen = SeenMix()
     for pod in pods:
         seen.move(None, pod)
-        yield
+        yield 0
     return seen.now()
 
 

@@ -8,9 +8,10 @@ computed when somebody asks, and assumed placements do not count.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from allocator.budget import Steps
 from allocator.fragmentation import worth
 from allocator.vocabulary.devicetype import FULL, DeviceTypes
 from allocator.vocabulary.mix import NO_MIX, Mix
@@ -96,14 +97,14 @@ class FreeWorth:
         self._counted = now
         return await with_breaks(seen_in(list(self._cluster.pods.all())))
 
-    def _take_in(self) -> Generator[None, None, None]:
+    def _take_in(self) -> Steps[None]:
         for node in self._reloaded.drain():
             self._changed.note(node)
         while node := self._changed.take():
             self._by_node.pop(node, None)
             if self._cluster.nodes.knows(node) and not self._cluster.nodes.blocked(node):
                 self._by_node[node] = self._worth(node)
-            yield
+            yield 0
 
     def _worth(self, node: str) -> dict[WorthSum, int]:
         snapshot = self._cluster.snapshot(node)

@@ -46,9 +46,9 @@ def answers(snapshot: Snapshot) -> Iterator[Finding]:
     """Judge each dry-run request."""
     if snapshot.settings is None:
         return
-    scheduler = snapshot.settings.scheduler.name
+    schedulers = snapshot.settings.scheduler.names
     for outcome in snapshot.outcomes:
-        yield _judge(outcome, scheduler)
+        yield _judge(outcome, schedulers.of(outcome.trial.namespace))
 
 
 def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:

@@ -20,7 +20,7 @@ from webhook.admission.translate import TranslationPolicy, translate
 
 ONE, HALF, THIRD = Fraction(1), Fraction(1, 2), Fraction(1, 3)
 DEFAULTS: dict[str, dict[str, int | str]] = {"team": {"gpu": 25}, "thirds": {"gpu": "1/3"}}
-POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler", slots=SlotDefaults({"gpu": 40}, DEFAULTS))
+POLICY = TranslationPolicy("kubernetes.io", slots=SlotDefaults({"gpu": 40}, DEFAULTS))
 
 
 # --- "Public Interfaces"

@@ -31,7 +31,7 @@ from allocator.wire.podallocated import read_quotas, write_quotas
 from webhook import patch
 from webhook.admission.translate import TranslationPolicy, translate
 
-POLICY = TranslationPolicy("kubernetes.io", "koord-scheduler", charges=True)
+POLICY = TranslationPolicy("kubernetes.io", charges=True)
 NAMES = "abcdef"
 TAILS = ("gpu-core", "gpu-memory", "gpu-memory-ratio")
 
