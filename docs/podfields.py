@@ -1,4 +1,4 @@
-"""The fields that the API server knows of what states Pods, as a file that offline commands read.
+"""What the API server knows of the objects that offline commands read, as a file: fields and kinds of values.
 
 They come from Kubernetes' own OpenAPI, of the newest version that koordgate supports. Its file is in the Go module from
 which the tests build a control plane, and a control-plane test compares what is kept with the API server's answer:
@@ -16,14 +16,18 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 FILE: Final = ROOT / "console" / "simulator" / "fields.json"
-_STATING: Final = (
+_READ: Final = (
     *("core.v1.Pod", "core.v1.PodTemplate", "core.v1.PodTemplateSpec", "core.v1.ReplicationController"),
     *("apps.v1.Deployment", "apps.v1.StatefulSet", "apps.v1.DaemonSet", "apps.v1.ReplicaSet"),
-    *("batch.v1.Job", "batch.v1.CronJob"),
+    *("batch.v1.Job", "batch.v1.CronJob", "core.v1.Node", "core.v1.Namespace", "core.v1.ConfigMap"),
+    *("core.v1.LimitRange", "core.v1.ResourceQuota", "policy.v1.PodDisruptionBudget"),
+    *("scheduling.v1.PriorityClass", "node.v1.RuntimeClass"),
 )
 _OF_OBJECTS: Final = {"apiVersion", "kind", "metadata"}
 _OWN: Final = "io.k8s."  # other definitions are those of CustomResourceDefinitions
 _GROUPS: Final = "x-kubernetes-group-version-kind"
+_QUANTITY: Final = "Quantity"  # a text in OpenAPI, and a number too for the API server
+_SCALARS: Final = ("string", "integer", "number", "boolean")
 
 Raw = Mapping[str, Any]
 
@@ -31,22 +35,22 @@ Raw = Mapping[str, Any]
 def text(api: Raw) -> str:
     """Write the file.
 
-    `types` has type -> field -> type of its value or of its elements, "" for what has no fields of its own; `kinds` has
-    the kinds of all groups at version v1.
+    `types` has type -> field -> its value: a type, `[...]` for a list, `{...}` for a mapping, "" for anything.
+    `kinds` has the kinds of all groups at version v1.
 
     Args:
         api: what the API server serves as /openapi/v2.
     """
     known: Mapping[str, Raw] = {name: one for name, one in api["definitions"].items() if name.startswith(_OWN)}
     types: dict[str, dict[str, str]] = {}
-    waiting = [f"{_OWN}api.{name}" for name in _STATING]
+    waiting = [f"{_OWN}api.{name}" for name in _READ]
     while waiting:
         name = waiting.pop()
-        if _short(name) in types:
+        short = _short(name)
+        if short in types:
             continue
-        inner = {field: _inner(value, known) for field, value in known[name]["properties"].items()}
-        types[_short(name)] = {field: _short(of) for field, of in inner.items()}
-        waiting += filter(None, inner.values())
+        properties = known[name]["properties"]
+        types[short] = {field: _value(value, known, waiting) for field, value in properties.items()}
     kinds = {
         of["kind"]
         for one in known.values()
@@ -61,10 +65,20 @@ def _short(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _inner(value: Raw, known: Mapping[str, Raw]) -> str:
-    value = value.get("items", value)
+def _value(value: Raw, known: Mapping[str, Raw], waiting: list[str]) -> str:
+    """How the file writes a value; types in it are added to those that wait."""
+    if "items" in value:
+        return f"[{_value(value['items'], known, waiting)}]"
+    if "additionalProperties" in value:
+        return f"{{{_value(value['additionalProperties'], known, waiting)}}}"
     stated = value.get("allOf", [value])[0].get("$ref", "").rpartition("/")[2]
-    return stated if known.get(stated, {}).get("properties") else ""
+    if stated and known[stated].get("properties"):
+        waiting.append(stated)
+        return _short(stated)
+    if _short(stated) == _QUANTITY:
+        return _QUANTITY
+    scalar = known[stated] if stated else value
+    return scalar["type"] if scalar.get("type") in _SCALARS and scalar.get("format") != "int-or-string" else ""
 
 
 if __name__ == "__main__":

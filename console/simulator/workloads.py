@@ -565,6 +565,8 @@ def _uid(obj: Mapping[str, Any]) -> str:
 
 def _number(value: int | None, about: str) -> int:
     """Replicas and parallelism are 1 where they are left out."""
+    if value is not None and value < 0:
+        raise InputError(f"{about}: {value} Pods cannot be; write a number of 0 or more")
     if value is not None and value > MAX_PODS:
         raise InputError(f"{about}: {value} Pods; {MAX_PODS} in all are the most: ask for fewer")
     return 1 if value is None else value

@@ -443,7 +443,6 @@ def test_a_claim_that_somebody_wrote_by_hand_needs_neither_uid_nor_revision(ask)
 
 def test_nonsense_in_fields_that_nobody_checks_does_no_harm(ask) -> None:
     made = asyncio.run(waiting())
-    made["status"] = {"conditions": [1, {"type": "PodScheduled", "status": "False", "message": {"a": 1}}]}
     quota = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}, "status": {"hard": {"x": "y"}}}
     event = {"kind": "Event", "metadata": {"name": "e"}, "involvedObject": 7, "reason": "DevicesAllocated"}
     assert ask(*node("n1"), made, quota, event).status == 0

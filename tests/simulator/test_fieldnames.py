@@ -8,11 +8,12 @@ import pytest
 import yaml
 from builders import container, pod
 
-from console.simulator.manifests import refused
+from console.simulator.manifests import refused, wrong_shape
 from koordgate.cli import main
 
 Raw = dict[str, Any]
 HALF = {"kubernetes.io/gpu": "50"}
+ONE: Raw = {"containers": [{"name": "a"}]}
 
 
 def of(spec: Raw, **about: Any) -> Raw:
@@ -55,7 +56,7 @@ WRONG: dict[str, tuple[Raw, str]] = {
         "spec.containers[1].env[0].valueFrom.secretKeyRf is no field; did you mean secretKeyRef?",
     ),
     "of metadata": (
-        of({"containers": []}, anotations={}),
+        of(ONE, anotations={}),
         "metadata.anotations is no field; did you mean annotations?",
     ),
     "like no other": (with_container(zzzz=1), "spec.containers[1].zzzz is no field"),
@@ -72,7 +73,7 @@ WRONG: dict[str, tuple[Raw, str]] = {
         "spec.tasks[0].template.spec.nodeSelectors is no field; did you mean nodeSelector?",
     ),
     "a Pod's devices": (
-        of({"containers": [], "resources": {"limits": {"cpu": "1", "hugepages-2Mi": "2Mi", **HALF}}}),
+        of({**ONE, "resources": {"limits": {"cpu": "1", "hugepages-2Mi": "2Mi", **HALF}}}),
         (
             "spec.resources.limits[kubernetes.io/gpu]: a Pod as a whole may state cpu, memory and hugepages; "
             "ask in a container"
@@ -84,10 +85,6 @@ WRONG: dict[str, tuple[Raw, str]] = {
         "apps/v1 has no kind Deploymnt; did you mean Deployment?",
     ),
     "a kind of another group": ({**of({}), "apiVersion": "apps/v1"}, "apps/v1 has no kind Pod; write apiVersion: v1"),
-    "a version that Kubernetes served once": (
-        {**deployment(), "apiVersion": "extensions/v1beta1"},
-        "extensions/v1beta1 has no kind Deployment; write apiVersion: apps/v1",
-    ),
     "two containers of one name": (
         of({"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "b"}]}),
         "spec.containers[1].name: b is the name of two containers; rename one",
@@ -97,7 +94,7 @@ WRONG: dict[str, tuple[Raw, str]] = {
         "spec.containers[1].resources.requests[cpu]: 1100m is above the limit 1; raise the limit or lower it",
     ),
     "a restart policy": (
-        of({"containers": [], "restartPolicy": "never"}),
+        of({**ONE, "restartPolicy": "never"}),
         "spec.restartPolicy: never is not possible here; write Always or OnFailure or Never",
     ),
     "a Job's restart policy, by default": (
@@ -125,19 +122,60 @@ def test_names_that_kubernetes_does_not_have_are_refused_with_the_one_that_is_me
     [
         pytest.param(with_container(resources={"limits": HALF}, livenessProbe={"exec": {"command": ["a"]}}), id="Pod"),
         pytest.param({**with_container(), "status": {}}, id="an empty status"),
-        pytest.param(of({"containers": []}, creationTimestamp=None, labels={"any": "thing"}), id="metadata"),
+        pytest.param(of(ONE, creationTimestamp=None, labels={"any": "thing"}), id="metadata"),
         pytest.param({**with_container(later=1), "metadata": {"name": "p", "uid": "u"}}, id="of a cluster"),
         pytest.param({**with_container(later=1), "metadata": {"name": "p", "resourceVersion": "1"}}, id="read there"),
         pytest.param(deployment(), id="Deployment"),
         pytest.param(job_of_volcano(), id="another product's"),
         pytest.param({"apiVersion": "v1", "kind": "Event"}, id="a kind that two groups have"),
         pytest.param({"apiVersion": "example.com/v1", "kind": "Podd", "spec": {"resource": {}}}, id="another group"),
-        pytest.param(of({"containers": [], "resources": {"limits": {"cpu": "1"}}}), id="what a Pod may state"),
-        pytest.param(of({"containers": [], "evictionResponders": []}), id="a field of Kubernetes 1.37"),
+        pytest.param(of({**ONE, "resources": {"limits": {"cpu": "1"}}}), id="what a Pod may state"),
+        pytest.param(of({**ONE, "evictionResponders": []}), id="a field of Kubernetes 1.37"),
     ],
 )
 def test_names_that_kubernetes_has_and_what_is_not_its_own_pass(obj: Raw) -> None:
     assert refused(obj, obj["kind"]) == ""
+
+
+def named(name: str, **more: Any) -> Raw:
+    return {"metadata": {"name": name, **more}}
+
+
+SHAPES: dict[str, tuple[str, Raw, str]] = {
+    "a name of 253 characters": ("Thing", named("a" * 253), ""),
+    "a name of 254 characters": ("Thing", named("a" * 254), " is no name"),
+    "a name of one character": ("Thing", named("7"), ""),
+    "a name that ends in a dash": ("Thing", named("a-"), "metadata.name: 'a-' is no name"),
+    "no name": ("Thing", {"metadata": {}}, "metadata.name is missing"),
+    "a label that is a number": ("Thing", named("a", labels={"b": 1}), "labels.b: a whole number where text must be"),
+    "a label that is null": ("Thing", named("a", labels={"b": None}), "metadata.labels.b: null where text must be"),
+    "an owner without a kind": (
+        "Thing",
+        named("a", ownerReferences=[{"name": "b"}]),
+        "ownerReferences[0].kind is miss",
+    ),
+    "no container": ("Pod", of({"containers": []}), "spec.containers: a Pod has at least one container"),
+    "no spec": ("Pod", named("a"), "spec is missing"),
+    "a container without a name": ("Pod", of({"containers": [{}]}), "spec.containers[0].name is missing"),
+    "a container's name": ("Pod", of({"containers": [{"name": "A"}]}), "spec.containers[0].name: 'A' is no name"),
+    "an amount that is a list": (
+        "Pod",
+        with_container(resources={"limits": {"cpu": []}}),
+        "spec.containers[1].resources.limits.cpu: a list where text must be",
+    ),
+    "a truth value": ("Pod", of({**ONE, "priority": True}), "spec.priority: true or false where a whole number must"),
+    "what a later version has": ("Pod", of({**ONE, "later": [1]}), ""),
+    "a Node": ("Node", {**named("a"), "status": {"allocatable": [1]}}, "status.allocatable: a list where an object"),
+    "a limit without a type": ("LimitRange", {**named("a"), "spec": {"limits": [{}]}}, "spec.limits[0].type is miss"),
+    "a claim": ("ResourceClaim", named("a", resourceVersion="10"), ""),
+    "a claim's revision": ("ResourceClaim", named("a", resourceVersion="x"), "resourceVersion is no number"),
+}
+
+
+@pytest.mark.parametrize(("kind", "obj", "told"), SHAPES.values(), ids=SHAPES)
+def test_an_object_has_values_of_the_kinds_that_the_api_server_demands(kind: str, obj: Raw, told: str) -> None:
+    assert told in wrong_shape(kind, obj)
+    assert bool(told) is bool(wrong_shape(kind, obj))
 
 
 TEXTS = {

@@ -25,9 +25,9 @@ UNUSABLE = {
     "items no list": ("kind: List\nitems: 1", "items of the List is not a list"),
     "not of the shape": (
         "kind: Pod\nmetadata: {name: a}\nspec: {containers: {name: a}}",
-        "document 1: Pod a: Expected array, got object - at spec.containers; the API server would refuse it",
+        "document 1: Pod a: spec.containers: an object where a list must be; the API server would refuse it",
     ),
-    "no Kubernetes name": ("kind: Node\nmetadata: {name: A_b}", "Node A_b: Expected str matching regex"),
+    "no Kubernetes name": ("kind: Node\nmetadata: {name: A_b}", "Node A_b: metadata.name: 'A_b' is no name"),
     "an amount of a node": (
         (
             "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: many}}\n---\n"

@@ -28,7 +28,7 @@ SCALED = ("ReplicationController", "Deployment", "StatefulSet", "ReplicaSet")
 
 
 def pod(limits: Raw, name: str = "p", **metadata: Any) -> Raw:
-    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}], "hostname": [1]}
+    spec = {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}], "hostname": "h"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
 
 
@@ -85,7 +85,7 @@ def test_the_pods_of_every_kind_become_what_admission_makes_of_them(run: Any, ki
     assert asked == {"kubernetes.io/gpu-core": "60", "kubernetes.io/gpu-memory": "8Gi"}
     inner = template(made)
     assert inner["spec"]["schedulerName"] == "koord-scheduler"
-    assert inner["spec"]["hostname"] == [1]
+    assert inner["spec"]["hostname"] == "h"
     assert inner["metadata"]["labels"] == {"app": "x"}
     assert inner["metadata"]["annotations"]["koordgate.io/dialect"] == "hami; memory unit 1Mi"
     assert kind == "Pod" or set(inner["metadata"]) == {"labels", "annotations"}
@@ -234,7 +234,7 @@ def test_a_template_that_its_own_controller_completes_is_left_as_it_is(run: Any)
     service["spec"] = {"template": {"spec": spec}}
     status, out, err = run(service)
     assert (status, out) == (0, [service])
-    assert "warning: spec.template is left as it is: Object missing required field name" in err
+    assert "warning: spec.template is left as it is: spec.containers[0].name is missing" in err
 
 
 def test_an_object_is_left_out_if_one_of_its_templates_is_refused_and_the_template_is_named(run: Any) -> None:

@@ -203,7 +203,7 @@ def test_an_indexed_job_tells_each_container_its_index_after_what_its_author_wro
         key: "0",
     }
     for wrong in ({"containers": 3, **ENDS}, {"containers": [3], **ENDS}):
-        with pytest.raises(InputError, match="Job team/train: its template: Expected"):
+        with pytest.raises(InputError, match="must be"):
             made(tmp_path, {**job, "spec": {**job["spec"], "template": {"spec": wrong}}})
 
 
@@ -305,11 +305,9 @@ def test_a_number_of_completions_and_a_name_are_as_long_as_the_api_server_lets_t
     most = 2_147_483_647
     found = made(tmp_path, workload("Job", "j" * 253, parallelism=0, completions=most))
     assert found.notes == [f"Job team/{'j' * 253}: it needs no Pod: parallelism 0, {most} completions to go"]
-    with pytest.raises(InputError, match=r"Expected int <= 2147483647 - at spec\.completions"):
-        made(tmp_path, workload("Job", parallelism=0, completions=most + 1))
-    with pytest.raises(InputError, match=r"Expected int >= 0 - at spec\.parallelism"):
+    with pytest.raises(InputError, match="-1 Pods cannot be"):
         made(tmp_path, workload("Job", parallelism=-1))
-    with pytest.raises(InputError, match=r"Expected str of length <= 253 - at metadata\.name"):
+    with pytest.raises(InputError, match="is no name"):
         made(tmp_path, workload("Job", "j" * 254))
 
 
@@ -369,10 +367,10 @@ def test_a_pod_has_of_its_template_what_controllers_copy_and_a_whole_reference_t
 
 
 def test_a_template_without_metadata_or_spec_has_none(tmp_path: Path) -> None:
-    job = workload("Job", template={"metadata": [], "spec": CONTAINERS | ENDS})
+    job = workload("Job", template={"spec": CONTAINERS | ENDS})
     (one,) = made(tmp_path, job).pods
     assert set(one.pod["metadata"]) == {"name", "namespace", "ownerReferences", "labels"}
-    with pytest.raises(InputError, match=r"Expected|no Pod spec"):
+    with pytest.raises(InputError, match="no Pod spec"):
         made(tmp_path, workload("Job", template={"spec": None}))
 
 
@@ -603,7 +601,7 @@ def test_a_template_that_is_none_is_left_out_and_the_next_one_is_used(tmp_path: 
     wrong: Raw = {"template": {"spec": {"containers": []}}}
     found = made(tmp_path, other(a=wrong, b={"template": template()}))
     assert names(found) == ["x-b-0"]
-    assert [note.partition(": Expected")[0] for note in found.notes] == [
+    assert [note.partition(": spec.con")[0] for note in found.notes] == [
         "Thing default/x: spec.a.template is not used",
         "Thing default/x: 1 Pod of spec.b.template: no number is stated beside it",
     ]
@@ -633,20 +631,24 @@ def test_a_template_that_is_none_of_a_pod_is_left_out_in_other_kinds_and_refused
     found = made(tmp_path, policy, gpus("a", 50))
     assert "spec.pattern is not used" in found.notes[0]
     broken = workload("Deployment", template=template(containers=[]))
-    with pytest.raises(InputError, match=r"Deployment team/web: its template: Expected array of length >= 1"):
+    with pytest.raises(InputError, match=r"Deployment web: spec.template.spec.containers: a Pod has at least one"):
         made(tmp_path, broken)
 
 
 @pytest.mark.parametrize(
     ("obj", "told"),
     [
-        pytest.param(workload("Deployment", replicas=-1), "Expected int >= 0", id="a negative number"),
-        pytest.param(workload("Deployment", replicas="3"), "Expected int | null, got str", id="text"),
+        pytest.param(workload("Deployment", replicas=-1), "-1 Pods cannot be", id="a negative number"),
+        pytest.param(
+            workload("Deployment", replicas="3"), "spec.replicas: text where a whole number must be", id="text"
+        ),
         pytest.param(
             workload("Deployment", replicas=10**9), "1000000000 Pods; 250000 in all are the most", id="far too many"
         ),
         pytest.param({**workload("Deployment"), "spec": {"replicas": 1}}, "has no Pod spec", id="no template"),
-        pytest.param(workload("CronJob", jobTemplate=[{"template": template()}]), "Expected object", id="a list"),
+        pytest.param(
+            workload("CronJob", jobTemplate=[{"template": template()}]), "a list where an object must be", id="a list"
+        ),
     ],
 )
 def test_a_workload_that_the_api_server_would_refuse_is_unusable(
