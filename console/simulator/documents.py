@@ -75,9 +75,10 @@ def _value(event: Any, events: Iterator[Any], anchors: dict[str, object], depth:
     elif event.tag is not None and event.tag not in _TAGS:
         raise _wrong(f"JSON has nothing for the tag {event.tag}", event)
     elif kind is yaml.SequenceStartEvent:
-        made = []
+        items: list[object] = []
         while type(inner := next(events)) is not yaml.SequenceEndEvent:
-            made.append(_value(inner, events, anchors, depth + 1))
+            items.append(_value(inner, events, anchors, depth + 1))
+        made = items
     else:
         made = _mapping(events, anchors, depth + 1)
     if event.anchor is not None:
