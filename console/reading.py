@@ -64,8 +64,13 @@ async def listed(
     *,
     namespaces: Sequence[str | None] = (None,),
     params: Mapping[str, str] | None = None,
+    most: int = 0,
 ) -> ReadList:
-    """List the objects of a kind page by page; of each, what `keep` returns is kept, and nothing where that is None."""
+    """List the objects of a kind page by page; of each, what `keep` returns is kept, and nothing where that is None.
+
+    `most`: the number of objects after which reading ends; 0 for that of all kinds.
+    """
+    most = most or MAX_OBJECTS
     items: list[Raw] = []
     notes: list[str] = []
     failure: KubeError | None = None
@@ -76,8 +81,8 @@ async def listed(
             async for page, _ in kube.list_pages(resource.path(namespace=place), limit=PAGE, params=params):
                 items += (kept for obj in page if (kept := keep(obj)) is not None)
                 count += len(page)
-                if count >= MAX_OBJECTS:
-                    notes.append(f"{resource.plural}: there are more than {MAX_OBJECTS}; the others are left out")
+                if count >= most:
+                    notes.append(f"{resource.plural}: there are more than {most}; the others are left out")
                     return ReadList(tuple(items), cut=True, notes=tuple(notes))
         except NotFound:
             absent = True

@@ -16,7 +16,7 @@ from rich.text import Text
 from console import terminal
 from console.doctor import probe
 from console.doctor.checks import examine
-from console.doctor.findings import Finding, Level, exit_status, failure, unknown
+from console.doctor.findings import Finding, Level, exit_status
 from console.doctor.probe import AT_ONCE, Outcome, ProbePlan, Probes, Verdict, with_proofs
 from console.doctor.reader import read_cluster
 from console.doctor.snapshot import Snapshot
@@ -126,14 +126,14 @@ async def find(namespace: str, tried_in: str, context: str | None = None, plan: 
             return await _probed(kube, snapshot, plan)
     except KubeError as error:
         todo = "see that the kubeconfig ($KUBECONFIG) is of this cluster, and that its API server runs"
-        return Looked([failure("API server", error.message, todo)])
+        return Looked([Finding("API server", Level.FAILURE, error.message, todo)])
 
 
 async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan) -> Looked:
     """Probe nodes as well; whatever ends the command, the Pods are deleted first."""
-    if snapshot.settings is None:
+    if snapshot.settings_problem:
         todo = "see the lines about what is installed"
-        return Looked([*examine(snapshot), unknown(probe.AREA, "no node was probed", todo)])
+        return Looked([*examine(snapshot), Finding(probe.AREA, Level.UNKNOWN, "no node was probed", todo)])
     probes = Probes(kube, plan, snapshot, _tell)
     _say(f"{counted(probes.count, 'node')} with NVIDIA cards to probe, {AT_ONCE} at a time")
     running = asyncio.ensure_future(probes.run())

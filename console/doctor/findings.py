@@ -23,35 +23,30 @@ class Level(StrEnum):
 class Finding:
     """One line of the report."""
 
-    area: str  # what was looked at, one word or two
+    area: str  # what was looked at, one word or two; "" until the check's own is written there
     level: Level  # how grave it is
     what: str  # what was found, a sentence without a full stop
     todo: str = ""  # what to do, likewise; "" for what is right
 
 
-def ok(area: str, what: str) -> Finding:
+def ok(what: str) -> Finding:
     """Something is right."""
-    return Finding(area, Level.OK, what)
+    return Finding("", Level.OK, what)
 
 
-def unknown(area: str, what: str, todo: str) -> Finding:
+def unknown(what: str, todo: str) -> Finding:
     """Something could not be looked at."""
-    return Finding(area, Level.UNKNOWN, what, todo)
+    return Finding("", Level.UNKNOWN, what, todo)
 
 
-def unread(area: str, what: str, error: str, right: str) -> Finding:
-    """Something could not be read."""
-    return unknown(area, f"{what} cannot be read: {error}", f"run this as a user who may list {right}")
-
-
-def warning(area: str, what: str, todo: str) -> Finding:
+def warning(what: str, todo: str) -> Finding:
     """Something should be better."""
-    return Finding(area, Level.WARNING, what, todo)
+    return Finding("", Level.WARNING, what, todo)
 
 
-def failure(area: str, what: str, todo: str) -> Finding:
+def failure(what: str, todo: str) -> Finding:
     """Something is broken."""
-    return Finding(area, Level.FAILURE, what, todo)
+    return Finding("", Level.FAILURE, what, todo)
 
 
 def exit_status(findings: Iterable[Finding], *, strict: bool) -> int:

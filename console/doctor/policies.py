@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.names import ORIGINAL_REQUEST, QUOTA_DOMAIN
+from console.reading import listed
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import ADMISSION_POLICIES, Resource
@@ -34,7 +35,6 @@ READ: Final[Mapping[str, Callable[[str], bool]]] = {
 }
 """API group -> which of its resources, by their plural names, are policies."""
 _PART_OF: Final = "app.kubernetes.io/part-of"
-_PAGE: Final = 100
 _MAX: Final = 5_000  # policies of one kind
 _MAX_KINDS: Final = 200  # of an API group
 _MAX_VERSIONS: Final = 16
@@ -200,7 +200,9 @@ async def search_policies(kube: KubeClient, types: DeviceTypes, domain: str) -> 
     for group, wanted in READ.items():
         try:
             async for resource, kind in _served(kube, group, wanted):
-                found += await _listed(kube, resource, kind, problems)
+                read = await listed(kube, resource, most=_MAX)
+                found += ({"kind": kind, **one, "apiVersion": resource.api_version} for one in read.items)
+                problems += read.notes
         except KubeError as error:
             problems.append(f"which policies of {group} there are is not known: {error.message}")
     searched = outdated(found, types, domain)
@@ -221,21 +223,6 @@ async def _served(kube: KubeClient, group: str, wanted: Callable[[str], bool]) -
                 continue
             known.add(plural)
             yield Resource(group, version, plural, namespaced=bool(one.get("namespaced"))), str(one.get("kind"))
-
-
-async def _listed(kube: KubeClient, resource: Resource, kind: str, problems: list[str]) -> list[Raw]:
-    found: list[Raw] = []
-    try:
-        async for page, _ in kube.list_pages(resource.path(), limit=_PAGE):
-            found += ({"kind": kind, **one, "apiVersion": resource.api_version} for one in page)
-            if len(found) >= _MAX:
-                problems.append(f"there are more than {_MAX} {resource.plural}.{resource.group}; not all were searched")
-                break
-    except NotFound:
-        return []
-    except KubeError as error:
-        problems.append(f"{resource.plural}.{resource.group} cannot be read: {error.message}")
-    return found
 
 
 def what(one: OutdatedPolicy) -> str:

@@ -24,7 +24,7 @@ from console.doctor.checks.delivery import (
     chosen,
     way_of,
 )
-from console.doctor.findings import Finding, Level, named_nodes, unknown
+from console.doctor.findings import Finding, Level, named_nodes
 from console.doctor.snapshot import Snapshot
 from console.doctor.trials import CONTAINER, translated_by, trial_pod
 from koordgate.kube.client import KubeClient
@@ -417,7 +417,7 @@ class Probes:
         try:
             made = await self._kube.create(PODS.path(namespace=self._plan.namespace), body, deadline=_CALL_S)
             uid = made["metadata"]["uid"]
-            if not translated_by(made, self._scheduler):
+            if not translated_by(made, self._snapshot.settings.scheduler.names.of(self._plan.namespace)):
                 return Outcome(card_node.name, found, Verdict.NOT_RUN, LEFT_ALONE)
             pod, end = await self._watched(name)
             named = (made.get("spec") or {}).get("runtimeClassName") or ""
@@ -430,11 +430,6 @@ class Probes:
             return Outcome(card_node.name, found, verdict, error.message)
         finally:
             await self._delete(name, uid)
-
-    @property
-    def _scheduler(self) -> str:
-        settings = self._snapshot.settings
-        return settings.scheduler.names.of(self._plan.namespace) if settings is not None else ""
 
     async def _watched(self, name: str) -> tuple[Raw, Ending]:
         """Look at a Pod until it gets no further."""
@@ -480,7 +475,7 @@ class Probes:
             else:
                 return
         todo = f"kubectl -n {self._plan.namespace} delete pod {name}"
-        self.problems.append(unknown(AREA, f"Pod {name} could not be deleted: {problem}", todo))
+        self.problems.append(Finding(AREA, Level.UNKNOWN, f"Pod {name} could not be deleted: {problem}", todo))
 
     async def _recorded(self, one: Outcome) -> Outcome:
         """Write on the Node what was proved, if anything was; returns the outcome with it."""
@@ -493,7 +488,8 @@ class Probes:
             await self._kube.patch(NODES.path(one.node), change, "merge", field_manager=_MANAGER)
         except KubeError as error:
             todo = "run this as a user who may patch nodes"
-            self.problems.append(unknown(AREA, f"on {one.node} it could not be recorded: {error.message}", todo))
+            what = f"on {one.node} it could not be recorded: {error.message}"
+            self.problems.append(Finding(AREA, Level.UNKNOWN, what, todo))
         return replace(one, proof=proof)
 
 

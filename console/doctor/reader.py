@@ -83,10 +83,9 @@ NODE_KEYS: Final = {
 """Keys of Nodes that koordgate reads or writes."""
 
 
-def wanted(namespace: str, settings: WebhookSettings | None) -> tuple[Wanted, ...]:
+def wanted(namespace: str, settings: WebhookSettings) -> tuple[Wanted, ...]:
     """List what is read of an installation in a namespace, once its settings are known."""
-    known = settings or WebhookSettings()
-    secrets = (known.certificate.secret, known.certificate.extender_secret)
+    secrets = (settings.certificate.secret, settings.certificate.extender_secret)
     flows = (RELEASE, "koord-scheduler")
     return (
         Wanted("nodes", NODES, keep=_node),
@@ -238,7 +237,7 @@ async def read_cluster(
     given: dict[Right, bool | None] = {}
     outcomes: tuple[TrialOutcome, ...] = ()
     searched = None
-    if settings is not None:
+    if not problem:
         configz = bool((reporter.get("kubelet") or {}).get("configz"))
         policies = bool((reporter.get("runtime") or {}).get("policies"))
         asked = rights.needed(settings, reporter=bool(reporter), configz=configz, policies=policies)
@@ -294,14 +293,14 @@ async def _gathered(waiting: Iterable[Awaitable[_T]]) -> list[_T]:
     return await asyncio.gather(*(one(work) for work in waiting))
 
 
-async def _settings(kube: KubeClient, namespace: str) -> tuple[WebhookSettings | None, str]:
-    """The webhook's settings, or why they are unknown."""
+async def _settings(kube: KubeClient, namespace: str) -> tuple[WebhookSettings, str]:
+    """The webhook's settings; or the defaults, and why they are unknown."""
     try:
         return await installed_settings(kube, namespace), ""
     except UnknownSettingsError as error:
         if isinstance(error.__cause__, NotFound):
-            return None, f"there is no ConfigMap {namespace}/{RELEASE}: koordgate is not installed there"
-        return None, str(error.__cause__)
+            return WebhookSettings(), f"there is no ConfigMap {namespace}/{RELEASE}: koordgate is not installed there"
+        return WebhookSettings(), str(error.__cause__)
 
 
 async def _reporter(kube: KubeClient, namespace: str) -> Mapping[str, Any]:

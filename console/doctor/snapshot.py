@@ -25,9 +25,8 @@ class Snapshot:
 
     namespace: str
     read: Mapping[str, ReadList] = field(default_factory=dict)  # key -> what was read, as `Wanted` names it
-    # the webhook's settings, from its ConfigMap; None if they could not be read
-    settings: WebhookSettings | None = None
-    settings_problem: str = ""  # why not
+    settings: WebhookSettings = field(default_factory=WebhookSettings)  # the defaults if they could not be read
+    settings_problem: str = ""  # why not; "" if they could
     reporter: Mapping[str, Any] = field(default_factory=dict)  # the reporter's settings, as they stand in its ConfigMap
     version: str = ""  # the API server's, such as v1.36.3; "" if it could not be read
     # seconds by which the API server's clock is ahead of this machine's; None if no answer stated its time

@@ -84,7 +84,7 @@ def test_the_test_may_read_what_the_command_reads_but_no_secret(tested: list[Jso
     given = {(one.group, one.resource, one.verb) for one in rules(roles)}
     used = {
         (one.resource.group, one.resource.plural, "get" if one.names else "list")
-        for one in reader.wanted(chart.NAMESPACE, None)
+        for one in reader.wanted(chart.NAMESPACE, settings.WebhookSettings())
     }
     of_kubernetes = "admissionregistration.k8s.io"
     used |= {(of_kubernetes, "mutatingadmissionpolicies", "list")}

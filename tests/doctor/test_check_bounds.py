@@ -33,10 +33,8 @@ from allocator.vocabulary.dialects import PEERS
 from allocator.wire.noderuntime import write_uses
 from console.doctor import trials
 from console.doctor.checks import examine
-from console.doctor.checks.installed import versions
 from console.doctor.command import data, summary
 from console.doctor.findings import Finding, Level, listed
-from console.doctor.reader import wanted
 from console.doctor.rights import needed, review
 from console.doctor.snapshot import Right
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome, translated_by, untouched
@@ -292,8 +290,8 @@ def test_each_place_where_another_product_runs_is_named() -> None:
         "Koordinator's koord-manager runs: webhook pods.koordinator.sh",
     ]
     assert told("other products") == [
-        (Level.OK, "no device plugin offers nvidia.com/gpu on the 2 nodes whose cards koordgate gives"),
         (Level.OK, "none of 9 known products runs here"),
+        (Level.OK, "no device plugin offers nvidia.com/gpu on the 2 nodes whose cards koordgate gives"),
     ]
 
 
@@ -519,7 +517,7 @@ def test_the_plainest_that_a_dialect_can_say_is_tried() -> None:
     ],
 )
 def test_versions_from_1_34_to_1_37_are_right(version: str, level: Level) -> None:
-    assert next(iter(versions(snapshot(version=version)))).level is level
+    assert told("versions", version=version)[0][0] is level
 
 
 def test_images_of_our_own_pods_are_compared() -> None:
@@ -576,7 +574,7 @@ def test_five_names_are_listed(names: str, text: str) -> None:
 
 
 def test_without_settings_nothing_is_judged_by_them() -> None:
-    found = examine(snapshot(settings=None, settings_problem="no ConfigMap", outcomes=()))
+    found = examine(snapshot(settings_problem="no ConfigMap", outcomes=()))
     judged = {"versions", "clocks", "installed", "rights", "other products", "nodes", "told"}
     assert {one.area for one in found} == judged
 
@@ -656,63 +654,6 @@ def test_only_a_reporter_keeps_what_is_known_of_a_node(label: str) -> None:
     cluster = right_cluster()
     cluster["pods"][2] = pod("other", label, "node-1")
     assert (Level.FAILURE, "what koordgate knows of 1 nodes is not kept up to date: node-1") in told("nodes", cluster)
-
-
-KEEP = {one.key: one.keep for one in wanted(SPACE, SETTINGS)}
-
-
-@pytest.mark.parametrize(
-    ("conditions", "ready"),
-    [
-        ([("Ready", "True")], True),
-        ([("Initialized", "True"), ("Ready", "False"), ("Zone", "True")], False),
-        ([("Initialized", "False"), ("Ready", "True"), ("Zone", "False")], True),
-        ([("Ready", "Unknown")], False),
-        ([], False),
-    ],
-)
-@pytest.mark.parametrize("key", ["nodes", "pods"])
-def test_what_is_ready_says_so_itself(key: str, conditions: list[tuple[str, str]], *, ready: bool) -> None:
-    status = {"conditions": [{"type": kind, "status": state} for kind, state in conditions]}
-    assert KEEP[key]({"metadata": {"name": "x"}, "status": status})["ready"] is ready
-
-
-def test_of_a_pod_what_checks_need_is_kept() -> None:
-    states = [{"restartCount": 2, "state": {"waiting": {"reason": "A"}}}, {"restartCount": 3, "state": {"running": {}}}]
-    spec = {"nodeName": "n1", "containers": [{"image": "a"}, {"image": "b"}, {}]}
-    about = {"name": "p", "namespace": "s", "labels": {"a": "b"}, "annotations": {"x": "y"}}
-    assert KEEP["pods"]({"metadata": about, "spec": spec, "status": {"containerStatuses": [*states, {}]}}) == {
-        "metadata": {"name": "p", "namespace": "s", "labels": {"a": "b"}, "annotations": {}},
-        "node": "n1",
-        "ready": False,
-        "images": ["a", "b", ""],
-        "restarts": 5,
-        "waiting": ["A", "", ""],
-    }
-    assert KEEP["pods"]({"metadata": {"name": "p"}}) == {
-        "metadata": {"name": "p", "namespace": "", "labels": {}, "annotations": {}},
-        "node": "",
-        "ready": False,
-        "images": [],
-        "restarts": 0,
-        "waiting": [],
-    }
-
-
-def test_of_a_workload_what_checks_need_is_kept() -> None:
-    template = {"spec": {"containers": [{"image": "a"}], "runtimeClassName": "nvidia"}}
-    deployed = {
-        "metadata": {"name": "d"},
-        "spec": {"replicas": 3, "template": template},
-        "status": {"readyReplicas": 2},
-    }
-    counted = {"metadata": {"name": "s"}, "status": {"desiredNumberScheduled": 4, "numberReady": 1}}
-    kept = [KEEP["deployments"](one) for one in (deployed, counted, {"metadata": {"name": "x"}})]
-    assert [(one["images"], one["runtimeClass"], one["wanted"], one["ready"]) for one in kept] == [
-        (["a"], "nvidia", 3, 2),
-        ([], "", 4, 1),
-        ([], "", 0, 0),
-    ]
 
 
 # What is tried

@@ -444,7 +444,7 @@ ABOUT: dict[str, tuple[Raw, Level, str]] = {
     "a clock behind": ({"offset": 60.0}, Level.WARNING, "60 s behind the API server's"),
     "a clock far ahead": ({"offset": -7200.0}, Level.FAILURE, "7200 s ahead of the API server's"),
     "no time": ({"offset": None}, Level.UNKNOWN, "states no time"),
-    "no settings": ({"settings": None, "settings_problem": "there is no ConfigMap"}, Level.FAILURE, "no ConfigMap"),
+    "no settings": ({"settings_problem": "there is no ConfigMap"}, Level.FAILURE, "no ConfigMap"),
     "cpusets that are not written": ({"reporter": {"cpus": {"enforce": False}}}, Level.WARNING, "are not written"),
     "no comparison": ({"reporter": {"proof": {"enabled": False}}}, Level.UNKNOWN, "are not compared"),
 }

@@ -11,11 +11,11 @@ from doctor.test_probe import BY_CLASS
 
 from console.doctor import command
 from console.doctor.command import COMMAND, Looked
-from console.doctor.findings import failure, ok, unknown
+from console.doctor.findings import Finding, Level
 from console.doctor.probe import Outcome, ProbePlan, Verdict
 
 LONG = "a value that is longer than a terminal is wide, " * 4
-FOUND = [ok("versions", "all is right"), failure("clocks", LONG, "set the clock")]
+FOUND = [Finding("versions", Level.OK, "all is right"), Finding("clocks", Level.FAILURE, LONG, "set the clock")]
 
 
 @pytest.fixture
@@ -53,7 +53,11 @@ def test_what_is_right_is_left_out_on_demand(run: Callable[..., tuple[int, str]]
 
 
 def test_it_is_written_line_by_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = [ok("versions", "all is right"), unknown("clocks", "no time", "ask"), failure("nodes", "x" * 90, "do\nit")]
+    listed = [
+        Finding("versions", Level.OK, "all is right"),
+        Finding("clocks", Level.UNKNOWN, "no time", "ask"),
+        Finding("nodes", Level.FAILURE, "x" * 90, "do\nit"),
+    ]
 
     async def found(*_of: object) -> Looked:
         return Looked(listed)
@@ -102,7 +106,7 @@ def status(*words: str) -> int:
 def test_probes_are_run_on_demand_and_shown_in_a_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = Looked([ok("probe", "all is right")], [Outcome("n1", BY_CLASS, Verdict.RIGHT)])
+    shown = Looked([Finding("probe", Level.OK, "all is right")], [Outcome("n1", BY_CLASS, Verdict.RIGHT)])
     asked = probing(monkeypatch, shown)
     assert status("--probe", "registry.example.com:5000/a/busybox@sha256:0a", "--try-in", "team-a") == 0
     out = capsys.readouterr().out.splitlines()

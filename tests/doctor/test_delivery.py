@@ -9,8 +9,9 @@ from doctor.test_checks import device, meta, node, right_cluster, snapshot
 from msgspec import structs
 
 from allocator.vocabulary.delivery import LimitProvider
-from console.doctor.checks.delivery import delivery
-from console.doctor.findings import Level
+from console.doctor.checks import examine
+from console.doctor.findings import Finding, Level
+from console.doctor.snapshot import Snapshot
 from console.reading import ReadList
 from webhook.settings import DeviceSettings, LimitSettings, WebhookSettings
 
@@ -28,6 +29,10 @@ MISSING = "a probe showed that a container ran without a card that it was given,
 OTHERS = "a probe showed that a container saw cards that it was not given, on"
 NEEDS_CLASS = "a Pod needs runtimeClassName nvidia there"
 NONE_YET = "no Pod has proved it yet on"
+
+
+def delivery(cluster: Snapshot) -> list[Finding]:
+    return [one for one in examine(cluster) if one.area == "delivery"]
 
 
 def told(
@@ -232,17 +237,18 @@ def test_only_nodes_with_nvidias_cards_are_judged() -> None:
     cluster["devices"] = [device(name, vendors=[""]) for name in labels]
     cluster["devices"] += [device("gone"), device("nics", vendors=[], types=["rdma"])]
     cluster["nodes"] += [node("nics"), node("bare")]
-    found = list(delivery(snapshot(cluster)))
+    found = delivery(snapshot(cluster))
     assert found[0].what == f"containers get their cards on 2 nodes (ours, silent) by {BY_CLASS}"
     cluster["devices"] = []
-    assert list(delivery(snapshot(cluster))) == []
+    assert delivery(snapshot(cluster)) == []
 
 
 def test_without_settings_or_runtime_classes_nothing_is_claimed() -> None:
-    assert list(delivery(snapshot(settings=None))) == []
+    assert delivery(snapshot(settings_problem="none")) == []
     whole = snapshot()
     unread = {**whole.read, "runtimes": ReadList(error="nobody may list it")}
-    (found,) = delivery(replace(whole, read=unread))
-    assert (found.level, found.what) == (Level.UNKNOWN, "RuntimeClasses cannot be read: nobody may list it")
+    assert delivery(replace(whole, read=unread)) == []
+    (found,) = [one for one in examine(replace(whole, read=unread)) if "nobody may list it" in one.what]
+    assert (found.level, found.what) == (Level.UNKNOWN, "runtimes cannot be read: nobody may list it")
     for key in ("nodes", "devices"):
-        assert list(delivery(replace(whole, read={**whole.read, key: ReadList(cut=True)}))) == []
+        assert delivery(replace(whole, read={**whole.read, key: ReadList(cut=True)})) == []

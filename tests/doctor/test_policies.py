@@ -209,9 +209,7 @@ async def test_each_kind_is_read_in_the_first_version_that_serves_it(fake: FakeK
 
 async def test_what_may_not_be_read_is_said(fake: FakeKube) -> None:
     fake.faults.always("list", "validatingadmissionpolicies", answer(403, "not for you"))
-    assert (await search(fake)).problems == (
-        "validatingadmissionpolicies.admissionregistration.k8s.io cannot be read: not for you",
-    )
+    assert (await search(fake)).problems == ("validatingadmissionpolicies are left out: not for you",)
 
 
 def test_doctor_warns_of_each_says_what_is_not_known_and_is_content_with_none() -> None:

@@ -32,6 +32,7 @@ from koordgate.kube.resource import (
     SECRETS,
     TOPOLOGIES,
 )
+from webhook.settings import WebhookSettings
 
 Raw = dict[str, Any]
 SPACE = "koordgate-system"
@@ -88,7 +89,6 @@ async def test_an_installation_is_read_with_its_settings_rights_and_what_became_
     users: list[str] = []
     found = await read(fake, kube, users)
     assert (found.namespace, found.version, found.settings_problem) == (SPACE, "v1.36.3", "")
-    assert found.settings is not None
     assert found.settings.mode == "shadow"
     assert found.reporter == {"kubelet": {"configz": True}, "runtime": {"policies": True}}
     assert {right.resource for right, may in found.rights.items() if may is False} == {"events"}
@@ -116,7 +116,6 @@ async def test_without_an_installation_nothing_is_tried(fake: FakeKube, kube: Ku
         fake.remove(CONFIG_MAPS.path(name, SPACE))
     fake.put(NODES.path(), {"metadata": {"name": "n1"}})
     found = await read(fake, kube)
-    assert found.settings is None
     assert found.settings_problem == (
         "there is no ConfigMap koordgate-system/koordgate: koordgate is not installed there"
     )
@@ -128,14 +127,13 @@ async def test_without_an_installation_nothing_is_tried(fake: FakeKube, kube: Ku
 async def test_settings_that_are_wrong_are_told(fake: FakeKube, kube: KubeClient, text: str) -> None:
     install(fake, "koordgate", text)
     found = await read(fake, kube)
-    assert found.settings is None
     assert "ConfigMap koordgate-system/koordgate" in found.settings_problem
 
 
 async def test_settings_that_may_not_be_read_are_told(fake: FakeKube, kube: KubeClient) -> None:
     fake.faults.always("get", "configmaps", answer(403, "not for you"))
     found = await read(fake, kube)
-    assert (found.settings, found.reporter) == (None, {})
+    assert found.reporter == {}
     assert "not for you" in found.settings_problem
 
 
@@ -434,7 +432,7 @@ OBJECTS: dict[str, tuple[str, Raw, Raw]] = {
 
 @pytest.mark.parametrize(("key", "obj", "kept"), OBJECTS.values(), ids=OBJECTS)
 def test_of_an_object_is_kept_what_the_checks_need(key: str, obj: Raw, kept: Raw) -> None:
-    keep = next(one.keep for one in wanted(SPACE, None) if one.key == key)
+    keep = next(one.keep for one in wanted(SPACE, WebhookSettings()) if one.key == key)
     assert keep({"metadata": META, **obj}) == kept
 
 
@@ -449,7 +447,7 @@ def test_of_an_object_is_kept_what_the_checks_need(key: str, obj: Raw, kept: Raw
     ],
 )
 def test_annotations_that_the_checks_read_are_kept_and_who_writes_the_object(key: str, annotation: str) -> None:
-    keep = next(one.keep for one in wanted(SPACE, None) if one.key == key)
+    keep = next(one.keep for one in wanted(SPACE, WebhookSettings()) if one.key == key)
     owners = [{"manager": "a"}, {}, {"manager": "b"}]
     kept = keep({"metadata": {"name": "x", "annotations": {annotation: "text", "c": "d"}, "managedFields": owners}})
     assert kept["metadata"] == {"name": "x", "namespace": "", "labels": {}, "annotations": {annotation: "text"}}
@@ -458,7 +456,7 @@ def test_annotations_that_the_checks_read_are_kept_and_who_writes_the_object(key
 
 
 def test_each_resource_is_read_where_it_is() -> None:
-    read_ = {one.key: one for one in wanted("elsewhere", None)}
+    read_ = {one.key: one for one in wanted("elsewhere", WebhookSettings())}
     spaces = {key: one.namespace for key, one in read_.items() if one.namespace is not None}
     assert spaces == {
         "pods": "elsewhere",

@@ -16,9 +16,9 @@ from allocator.vocabulary.outcome import did_you_mean
 from allocator.wire.deviceobject import GPU_VENDOR
 from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
 from allocator.wire.values import UNREADABLE, as_json, as_object, as_text
-from console.doctor.findings import Finding, Level, failure, named_nodes, ok, unread, warning
+from console.doctor.findings import Finding, Level, failure, named_nodes, ok, warning
 from console.doctor.snapshot import Snapshot
-from webhook.settings import WebhookSettings, delivery_rules
+from webhook.settings import delivery_rules
 from webhook.view.runtimeclasses import RuntimeClassTable
 
 DELIVERY_PROVED: Final = "koordgate.io/delivery-proved"
@@ -67,7 +67,6 @@ class DeliveryProof:
             return None
 
 
-_AREA: Final = "delivery"
 _PROBE: Final = "koordgate doctor --probe IMAGE"
 _REPORTER: Final = (
     f"let koordgate's reporter of this version run there, or state the way by the Node's label {DELIVERY_LABEL}; "
@@ -107,12 +106,6 @@ class Chosen(NamedTuple):
 
 def delivery(snapshot: Snapshot) -> Iterator[Finding]:
     """Check how each node with NVIDIA's cards shows containers theirs."""
-    if snapshot.settings is None or any(snapshot.of(key).error or snapshot.of(key).cut for key in ("nodes", "devices")):
-        return
-    classes = snapshot.of("runtimes")
-    if classes.error:
-        yield unread(_AREA, "RuntimeClasses", classes.error, "runtimeclasses.node.k8s.io")
-        return
     found = card_nodes(snapshot)
     yield from shown(found)
     if snapshot.settings.limits.provider in KEEPERS:
@@ -121,7 +114,7 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
 
 def card_nodes(snapshot: Snapshot) -> list[CardNode]:
     """The nodes that have NVIDIA's cards, by name."""
-    classes = RuntimeClassTable(delivery_rules(snapshot.settings or WebhookSettings()), lambda: None)
+    classes = RuntimeClassTable(delivery_rules(snapshot.settings), lambda: None)
     for one in snapshot.of("runtimes").items:
         classes.put(one["metadata"]["name"], one["handler"])
     known = {one["metadata"]["name"]: one for one in snapshot.of("nodes").items}
@@ -169,7 +162,7 @@ def shown(nodes: Iterable[CardNode]) -> Iterator[Finding]:
     for node in nodes:
         lines.setdefault(_judge(node, ways[node.name]), []).append(node.name)
     for line, names in sorted(lines.items(), key=lambda item: item[1]):
-        yield Finding(_AREA, line.level, f"{line.before} {named_nodes(names)}{line.after}", line.todo)
+        yield Finding("", line.level, f"{line.before} {named_nodes(names)}{line.after}", line.todo)
     yield from _proofs(nodes, ways)
 
 
@@ -225,12 +218,12 @@ def kept(nodes: Iterable[CardNode], *, required: bool) -> Iterator[Finding]:
             found.setdefault(way.no_limits, []).append(node.name)
     keeping = found.pop("", [])
     if keeping:
-        yield ok(_AREA, f"memory limits are kept on {named_nodes(keeping)}")
+        yield ok(f"memory limits are kept on {named_nodes(keeping)}")
     level = Level.FAILURE if required and not keeping else Level.WARNING
     for why, names in sorted(found.items(), key=lambda item: item[1]):
         reason, _, todo = (why or NOT_KNOWN).partition(": ")
         what = f"no Pod that requires memory limits is placed on {named_nodes(names)}: {reason}"
-        yield Finding(_AREA, level, what, todo)
+        yield Finding("", level, what, todo)
 
 
 def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
@@ -241,7 +234,7 @@ def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
             strange.setdefault(node.label, []).append(node.name)
     for label, names in sorted(strange.items()):
         what = f"label {DELIVERY_LABEL} is {label!r}, which is no way and counts for nothing, on {named_nodes(names)}"
-        yield warning(_AREA, what, f"write one of {', '.join(Delivery)}, or remove it{did_you_mean(label, Delivery)}")
+        yield warning(what, f"write one of {', '.join(Delivery)}, or remove it{did_you_mean(label, Delivery)}")
 
 
 def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Finding]:
@@ -252,10 +245,10 @@ def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Findi
         if wrong:
             last = max(node.proof.when for node in wrong if node.proof is not None)
             what = f"a probe showed that {words}, on {named_nodes([node.name for node in wrong])}, last at {last}"
-            yield failure(_AREA, what, f"{_PROBE} shows whether that is still so, and what to do")
+            yield failure(what, f"{_PROBE} shows whether that is still so, and what to do")
     right = [node for node in able if proved(node, ways[node.name])]
     if right:
         first = min(node.proof.when for node in right if node.proof is not None)
-        yield ok(_AREA, f"Pods proved it on {len(right)} of {len(able)} nodes, each at {first} or later")
+        yield ok(f"Pods proved it on {len(right)} of {len(able)} nodes, each at {first} or later")
     elif able:
-        yield ok(_AREA, f"no Pod has proved it yet on {named_nodes([node.name for node in able])}: {_PROBE} does")
+        yield ok(f"no Pod has proved it yet on {named_nodes([node.name for node in able])}: {_PROBE} does")

@@ -1,80 +1,61 @@
 """Nodes: what reports them and how fresh that is, their clocks, and what replicas say by Events of their devices."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from allocator.vocabulary.names import REPORTER_MANAGER
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
-from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
+from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
 from console.terminal import counted
 from koordgate.kube.resource import TOLD_AGAIN_S
 
-_NODES: Final = "nodes"
 _MAX_TOLD: Final = 20  # misspelt keys
 _GPU_LABELS: Final = {"nvidia.com/gpu.present": "true", "feature.node.kubernetes.io/pci-10de.present": "true"}
 
 
-def nodes(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check that each node's objects are there and kept up to date."""
-    read, devices, topologies = (snapshot.of(key) for key in ("nodes", "devices", "topologies"))
-    for key, one in (("nodes", read), ("devices", devices), ("topologies", topologies)):
-        if one.error:
-            yield unread(_NODES, key, one.error, key)
-        if one.cut:
-            todo = "ask about single nodes with koordgate devices NODE"
-            yield unknown(_NODES, f"there are more than {len(one.items)} {key}: they are not compared", todo)
-    if any(one.error or one.cut for one in (read, devices)):
-        return
-    known = {one["metadata"]["name"]: one for one in read.items}
-    yield from _unlisted(known, devices.names)
-    yield from _misspelt(known)
-    yield from _fresh(snapshot, known)
-    yield from _runtime_class(snapshot)
-    yield from _cpu_policies(snapshot)
-
-
-def _unlisted(known: Mapping[str, Any], listed_nodes: frozenset[str]) -> Iterator[Finding]:
+def listed_nodes(snapshot: Snapshot) -> Iterator[Finding]:
     """Nodes that state cards, and have no Device object that lists them."""
+    known, having = _known(snapshot), snapshot.of("devices").names
     with_cards = [
         name
         for name, node in known.items()
         if any(node["metadata"]["labels"].get(key) == value for key, value in _GPU_LABELS.items())
     ]
-    missing = [name for name in with_cards if name not in listed_nodes]
+    missing = [name for name in with_cards if name not in having]
     if missing:
         todo = f"see whether {REPORTER} runs there (taints, nodeSelector), and its log"
-        yield failure(_NODES, f"{len(missing)} nodes have NVIDIA cards and no Device object: {listed(missing)}", todo)
-    gone = sorted(listed_nodes - known.keys())
+        yield failure(f"{len(missing)} nodes have NVIDIA cards and no Device object: {listed(missing)}", todo)
+    gone = sorted(having - known.keys())
     if gone:
-        yield warning(
-            _NODES, f"Device objects of nodes that do not exist: {listed(gone)}", "kubectl delete devices NAME"
-        )
+        yield warning(f"Device objects of nodes that do not exist: {listed(gone)}", "kubectl delete devices NAME")
     if not missing:
-        yield ok(_NODES, f"{len(listed_nodes & known.keys())} of {len(known)} nodes have Device objects")
+        yield ok(f"{len(having & known.keys())} of {len(known)} nodes have Device objects")
 
 
-def _misspelt(known: Mapping[str, Any]) -> Iterator[Finding]:
+def _known(snapshot: Snapshot) -> dict[str, Raw]:
+    return {one["metadata"]["name"]: one for one in snapshot.of("nodes").items}
+
+
+def misspelt(snapshot: Snapshot) -> Iterator[Finding]:
     """Labels and annotations that nobody reads, by what is wrong with them: fleets are labelled alike."""
     wrong: dict[str, list[str]] = {}
-    for name, node in sorted(known.items()):
+    for name, node in sorted(_known(snapshot).items()):
         for what in node["misspelt"]:
             wrong.setdefault(what, []).append(name)
     for what, names in islice(sorted(wrong.items()), _MAX_TOLD):
-        yield warning(_NODES, f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
+        yield warning(f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
 
 
-def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
+def fresh(snapshot: Snapshot) -> Iterator[Finding]:
     """An object is as fresh as the reporter that writes it is alive: it writes only what changed."""
-    pods = snapshot.of("pods")
-    if pods.error or pods.cut or not snapshot.reporter:
-        return
+    known = _known(snapshot)
     alive = {
         pod["node"]
-        for pod in pods.items
+        for pod in snapshot.of("pods").items
         if pod["ready"] and pod["metadata"]["labels"].get("app.kubernetes.io/name") == REPORTER
     }
     ours = {
@@ -87,31 +68,23 @@ def _fresh(snapshot: Snapshot, known: Mapping[str, Any]) -> Iterator[Finding]:
     if stale:
         todo = f"kubectl -n {snapshot.namespace} get pods -o wide: no reporter is ready there"
         what = f"what koordgate knows of {len(stale)} nodes is not kept up to date: {listed(stale)}"
-        yield failure(_NODES, what, todo)
+        yield failure(what, todo)
     down = [name for name in sorted(ours) if not known[name]["ready"]]
     if down:
         what = f"{len(down)} nodes with devices are not ready: {listed(down)}"
-        yield warning(_NODES, what, "kubectl describe node NAME")
+        yield warning(what, "kubectl describe node NAME")
     if ours and not stale:
-        yield ok(_NODES, f"a reporter is ready on all {len(ours) - len(down)} ready nodes that it reports")
-    without = sorted(
-        {one["metadata"]["name"] for one in snapshot.of("devices").items} - snapshot.of("topologies").names
-    )
-    if without and not (snapshot.of("topologies").error or snapshot.of("topologies").cut):
+        yield ok(f"a reporter is ready on all {len(ours) - len(down)} ready nodes that it reports")
+
+
+def without_topology(snapshot: Snapshot) -> Iterator[Finding]:
+    """Nodes with devices of which no CPUs are known."""
+    if without := sorted(snapshot.of("devices").names - snapshot.of("topologies").names):
         todo = "see the reporter's log there; Pods with CPUs of their own cannot be placed on these nodes"
-        yield warning(_NODES, f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
+        yield warning(f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
 
 
-def _runtime_class(snapshot: Snapshot) -> Iterator[Finding]:
-    """The reporter's own Pods see cards by the RuntimeClass that the chart's value names."""
-    ours, classes = (snapshot.of("daemonsets").named(name) for name in REPORTERS), snapshot.of("runtimes")
-    wanted = next((one["runtimeClass"] for one in ours if one is not None and one["runtimeClass"]), "")
-    if wanted and not classes.error and wanted not in classes.names:
-        todo = "create it, or correct reporter.gpus.runtimeClassName"
-        yield failure(_NODES, f"there is no RuntimeClass {wanted}", todo)
-
-
-def _cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
+def cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
     """The kubelet's static policy chooses CPUs by itself."""
     stated = Counter(
         "static" if '"static"' in text else "other"
@@ -120,43 +93,47 @@ def _cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
     )
     if stated["static"]:
         todo = "set cpuManagerPolicy: none, or reporter.cpus.takeOver (docs/limits.md)"
-        yield warning(_NODES, f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
+        yield warning(f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
     elif stated:
-        yield ok(_NODES, f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")
+        yield ok(f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")
 
 
-_CLOCKS: Final = "clocks"
+def reporter_class(snapshot: Snapshot) -> Iterator[Finding]:
+    """The reporter's own Pods see cards by the RuntimeClass that the chart's value names."""
+    ours = (snapshot.of("daemonsets").named(name) for name in REPORTERS)
+    wanted = next((one["runtimeClass"] for one in ours if one is not None and one["runtimeClass"]), "")
+    if wanted and wanted not in snapshot.of("runtimes").names:
+        todo = "create it, or correct reporter.gpus.runtimeClassName"
+        yield failure(f"there is no RuntimeClass {wanted}", todo)
+
+
 _SAME_S: Final = 5.0
 _NO_RENEWAL_S: Final = 1800.0  # beyond it no replica makes a certificate (webhook.tls.timing)
 _AHEAD_S: Final = 15.0
 _BEHIND_S: Final = 60.0  # a kubelet renews its lease every 10 s
 
 
-def clocks(snapshot: Snapshot) -> Iterator[Finding]:
-    """Compare this machine's clock and those of kubelets with the API server's."""
+def own_clock(snapshot: Snapshot) -> Iterator[Finding]:
+    """Compare this machine's clock with the API server's."""
     offset = snapshot.offset
     if offset is None:
-        yield unknown(_CLOCKS, "the API server states no time", "compare the clocks by hand")
-        return
-    if abs(offset) > _SAME_S:
+        yield unknown("the API server states no time", "compare the clocks by hand")
+    elif abs(offset) > _SAME_S:
         which = "behind" if offset > 0 else "ahead of"
         what = f"this machine's clock is {abs(offset):.0f} s {which} the API server's"
         grave = failure if abs(offset) > _NO_RENEWAL_S else warning
-        yield grave(_CLOCKS, what, "set both by NTP; beyond 30 minutes no replica renews certificates")
+        yield grave(what, "set both by NTP; beyond 30 minutes no replica renews certificates")
     else:
-        yield ok(_CLOCKS, "this machine's clock is the API server's")
-    yield from _kubelets(snapshot)
+        yield ok("this machine's clock is the API server's")
 
 
-def _kubelets(snapshot: Snapshot) -> Iterator[Finding]:
+def kubelet_clocks(snapshot: Snapshot) -> Iterator[Finding]:
     """A kubelet dates its lease by its own clock, every ten seconds while it lives."""
-    leases = snapshot.of("leases")
-    if leases.error or leases.absent:
-        yield unknown(_CLOCKS, f"the leases of kubelets cannot be read: {leases.error}", "compare the clocks by hand")
+    if snapshot.offset is None:
         return
     ready = {node["metadata"]["name"] for node in snapshot.of("nodes").items if node["ready"]}
     late, early, right = [], [], 0
-    for lease in leases.items:
+    for lease in snapshot.of("leases").items:
         name = lease["metadata"]["name"]
         if name not in ready:
             continue
@@ -173,12 +150,11 @@ def _kubelets(snapshot: Snapshot) -> Iterator[Finding]:
     for which, names in (("ahead of", early), ("behind", late)):
         if names:
             what = f"the clocks of {len(names)} nodes are {which} the API server's: {listed(names)}"
-            yield warning(_CLOCKS, what, "set them by NTP")
+            yield warning(what, "set them by NTP")
     if right:
-        yield ok(_CLOCKS, f"the clocks of {right} kubelets are the API server's")
+        yield ok(f"the clocks of {right} kubelets are the API server's")
 
 
-_TOLD: Final = "told"
 _LATE_S: Final = 120  # until an Event that is due again is written: a reconciliation, and its writing
 _UNREADABLE: Final = "CannotBeRead"  # what anybody can cause, with an object of his own
 _REPEATED: Final = (
@@ -194,23 +170,17 @@ _REPEATED: Final = (
 
 def told(snapshot: Snapshot) -> Iterator[Finding]:
     """Report by reason what replicas have said within the time after which they say it again."""
-    read = snapshot.of("events")
-    if read.error:
-        yield unread(_TOLD, "Events", read.error, "events")
-        return
     recent: dict[str, dict[str, str]] = {}
-    for one in read.items:
+    for one in snapshot.of("events").items:
         if one["reason"] in _REPEATED and snapshot.now - _at(one) <= TOLD_AGAIN_S + _LATE_S:
             recent.setdefault(one["reason"], {})[one["about"]] = one["message"]
     for reason, about in sorted(recent.items()):
         name = min(about)
         what = f"{reason} about {counted(len(about), 'object')}: {listed(list(about))}; {name}: {about[name]}"
         tell = warning if reason == _UNREADABLE else failure
-        yield tell(
-            _TOLD, what, f"docs/operations.md, {reason}; half an hour after it is mended nothing is told any more"
-        )
+        yield tell(what, f"docs/operations.md, {reason}; half an hour after it is mended nothing is told any more")
     if not recent:
-        yield ok(_TOLD, f"no replica has told of wrong devices or Pods within {TOLD_AGAIN_S // 60} minutes")
+        yield ok(f"no replica has told of wrong devices or Pods within {TOLD_AGAIN_S // 60} minutes")
 
 
 def _at(one: Raw) -> float:

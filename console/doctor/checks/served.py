@@ -9,14 +9,13 @@ from allocator.vocabulary.delivery import Keeping
 from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU
 from allocator.wire.noderuntime import MEMORY_LIMITS, read_uses
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_object, parse_json
-from console.doctor.findings import Finding, failure, listed, ok, unknown, unread, warning
+from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from console.doctor.policies import cure, removed, what
 from console.doctor.snapshot import REPORTER, Snapshot, enforcing
 from console.doctor.trials import Came, Expect, TrialOutcome, translated_by, untouched
 from webhook.quotas.mirror import is_right, mirror_name, mirrored, read_quota, written_names
 from webhook.settings import WebhookSettings, types_of
 
-_DRY_RUN: Final = "dry run"
 _MAX_MESSAGE: Final = 300  # characters of another's message
 _NO_REPLICA_BEHIND: Final = (
     "what is between API server and webhook reaches no replica: kubectl -n koordgate-system get pods"
@@ -44,8 +43,6 @@ _SEE_LOG: Final = "see the log of deployment/koordgate"
 
 def answers(snapshot: Snapshot) -> Iterator[Finding]:
     """Judge each dry-run request."""
-    if snapshot.settings is None:
-        return
     schedulers = snapshot.settings.scheduler.names
     for outcome in snapshot.outcomes:
         yield _judge(outcome, schedulers.of(outcome.trial.namespace))
@@ -57,65 +54,46 @@ def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
     message = _short(outcome.message)
     if came is Came.NO_RIGHT:
         todo = "run this as a user who may create Pods and pods/binding there, and impersonate the scheduler"
-        return unknown(_DRY_RUN, f"{about}: not tried: {message}", todo)
+        return unknown(f"{about}: not tried: {message}", todo)
     if came is Came.NO_ANSWER:
-        return unknown(_DRY_RUN, f"{about}: {message}", "run the command again")
+        return unknown(f"{about}: {message}", "run the command again")
     if came is Came.WEBHOOK_FAILED:
         ours = "koordgate.io" in outcome.message
         todo = _cause(outcome.message) if ours else "that webhook is not koordgate's: look at its product"
-        return failure(_DRY_RUN, f"{about}: {message}", todo)
-    return {
-        Expect.TRANSLATED: _translated,
-        Expect.UNTOUCHED: _untouched,
-        Expect.REFUSED: _refused,
-        Expect.ANSWERED: _answered,
-    }[trial.expect](outcome, about, scheduler)
+        return failure(f"{about}: {message}", todo)
+    if trial.expect is Expect.ANSWERED:  # what webhooks say about something that does not exist is no matter
+        return ok(f"{about}: the webhooks answer")
+    if trial.expect is Expect.REFUSED and came is not Came.REFUSED:
+        return failure(f"{about}: it is accepted", "restore the policies and the webhook configurations: helm upgrade")
+    return _refused(outcome, about) if came is not Came.STORED else _stored(outcome, about, scheduler)
 
 
-def _translated(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
-    if outcome.came is Came.REFUSED and _UNSEEN in outcome.message:
+def _refused(outcome: TrialOutcome, about: str) -> Finding:
+    """Judge what would not be stored, by who refuses it."""
+    expect, message = outcome.trial.expect, outcome.message
+    if expect is Expect.REFUSED and any(word in message for word in outcome.trial.by):
+        return ok(f"{about}: it is refused")
+    if expect is Expect.TRANSLATED and outcome.came is Came.REFUSED and _UNSEEN in message:
         todo = "restore the mutating webhook configuration: helm upgrade; or see which webhook changes the Pod after it"
-        return failure(
-            _DRY_RUN, f"{about}: koordgate's validating webhook refuses it, because it is not translated", todo
-        )
-    if outcome.came is not Came.STORED:
-        return _kept_off(outcome, about)
-    if translated_by(outcome.body, scheduler):
-        return ok(_DRY_RUN, f"{about}: it is sent to {scheduler}")
-    todo = (
-        "see that the webhook configurations exist and match the namespace (exemptNamespaces, dialects), and that its "
-        "mode is enforce (label koordgate.io/mode)"
-    )
-    return failure(_DRY_RUN, f"{about}: koordgate leaves it alone", todo)
-
-
-def _untouched(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
-    if outcome.came is not Came.STORED:
-        return _kept_off(outcome, about)
-    if untouched(outcome.body, scheduler):
-        return ok(_DRY_RUN, f"{about}: it is left alone")
-    todo = "restore the namespaceSelector and matchConditions of the webhook configurations: helm upgrade"
-    return failure(_DRY_RUN, f"{about}: koordgate changes it", todo)
-
-
-def _refused(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
-    if outcome.came is Came.REFUSED and any(word in outcome.message for word in outcome.trial.by):
-        return ok(_DRY_RUN, f"{about}: it is refused")
-    if outcome.came is Came.REFUSED:
-        return _kept_off(outcome, about)
-    todo = "restore the policies and the webhook configurations: helm upgrade"
-    return failure(_DRY_RUN, f"{about}: it is accepted", todo)
-
-
-def _answered(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:  # noqa: ARG001 one of four alike
-    """The request reached all webhooks: what they say about something that does not exist is no matter."""
-    return ok(_DRY_RUN, f"{about}: the webhooks answer")
-
-
-def _kept_off(outcome: TrialOutcome, about: str) -> Finding:
-    exempt = outcome.trial.expect is Expect.UNTOUCHED
+        return failure(f"{about}: koordgate's validating webhook refuses it, because it is not translated", todo)
+    exempt = expect is Expect.UNTOUCHED
     todo = "nothing, if that is right" if exempt else "name a namespace with --try-in in which such Pods are admitted"
-    return unknown(_DRY_RUN, f"{about}: something else refuses it: {_short(outcome.message)}", todo)
+    return unknown(f"{about}: something else refuses it: {_short(message)}", todo)
+
+
+def _stored(outcome: TrialOutcome, about: str, scheduler: str) -> Finding:
+    if outcome.trial.expect is Expect.TRANSLATED:
+        if translated_by(outcome.body, scheduler):
+            return ok(f"{about}: it is sent to {scheduler}")
+        todo = (
+            "see that the webhook configurations exist and match the namespace (exemptNamespaces, dialects), and that "
+            "its mode is enforce (label koordgate.io/mode)"
+        )
+        return failure(f"{about}: koordgate leaves it alone", todo)
+    if untouched(outcome.body, scheduler):
+        return ok(f"{about}: it is left alone")
+    todo = "restore the namespaceSelector and matchConditions of the webhook configurations: helm upgrade"
+    return failure(f"{about}: koordgate changes it", todo)
 
 
 def _cause(message: str) -> str:
@@ -126,7 +104,6 @@ def _short(message: str) -> str:
     return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 4]} ..."
 
 
-_ENFORCEMENT: Final = "enforcement"
 _POLICIES: Final = (
     "koordgate-allocations",
     "koordgate-bindings",
@@ -137,42 +114,27 @@ _POLICIES: Final = (
 _PEER_RESULTS: Final = "koordgate-peer-results"  # where other products' Pods count, or are imitated
 
 
-def enforcement(snapshot: Snapshot) -> Iterator[Finding]:
-    """Check the policies' actions, what the reporter enforces, and the comparison of Pods with their allocations."""
-    if snapshot.settings is None:
-        return
-    yield from _enforced(snapshot)
-    if snapshot.reporter:
-        yield from _cpusets(snapshot.reporter)
-        yield from _agreement(snapshot)
-        yield from _memory(snapshot)
-
-
-def _enforced(snapshot: Snapshot) -> Iterator[Finding]:
-    read, bindings = snapshot.of("policies"), snapshot.of("policyBindings")
-    if read.error or bindings.error:
-        yield unread(
-            _ENFORCEMENT, "policies", read.error or bindings.error, "validatingadmissionpolicies and their bindings"
-        )
-        return
-    peers = snapshot.settings is not None and bool(snapshot.settings.adopt.peers or snapshot.settings.mirror)
+def enforced(snapshot: Snapshot) -> Iterator[Finding]:
+    """The actions of the chart's policies."""
+    installed, bindings = snapshot.of("policies").names, snapshot.of("policyBindings").items
+    peers = bool(snapshot.settings.adopt.peers or snapshot.settings.mirror)
     denied: list[str] = []
     for name in (*_POLICIES, _PEER_RESULTS) if peers else _POLICIES:
         found = [
             one["spec"].get("validationActions") or []
-            for one in bindings.items
+            for one in bindings
             if one["spec"].get("policyName") == name and enforcing(one)
         ]
-        if name not in read.names or not found:
+        if name not in installed or not found:
             todo = f"set policies.{_value(name)}.action, unless you turned it off on purpose"
-            yield warning(_ENFORCEMENT, f"the policy {name} is not installed", todo)
+            yield warning(f"the policy {name} is not installed", todo)
         elif "Deny" not in found[0]:
             todo = f"set policies.{_value(name)}.action: Deny once no Pod of your own is warned about"
-            yield warning(_ENFORCEMENT, f"the policy {name} refuses nothing ({', '.join(found[0])})", todo)
+            yield warning(f"the policy {name} refuses nothing ({', '.join(found[0])})", todo)
         else:
             denied.append(name)
     if denied:
-        yield ok(_ENFORCEMENT, f"the API server itself refuses what these policies name: {listed(denied)}")
+        yield ok(f"the API server itself refuses what these policies name: {listed(denied)}")
 
 
 def _value(name: str) -> str:
@@ -181,21 +143,19 @@ def _value(name: str) -> str:
     return first + "".join(word.capitalize() for word in more)
 
 
-def _cpusets(reporter: Mapping[str, Any]) -> Iterator[Finding]:
-    cpus = reporter.get("cpus") or {}
-    if cpus.get("enforce") is False:
-        yield warning(
-            _ENFORCEMENT, "cpusets are not written", "set reporter.cpus.enforce: true, or let koordlet write them"
-        )
+def cpusets(snapshot: Snapshot) -> Iterator[Finding]:
+    """Whether the reporter writes cpusets."""
+    if (snapshot.reporter.get("cpus") or {}).get("enforce") is False:
+        yield warning("cpusets are not written", "set reporter.cpus.enforce: true, or let koordlet write them")
     else:
-        yield ok(_ENFORCEMENT, "the reporter writes cpusets")
+        yield ok("the reporter writes cpusets")
 
 
-def _agreement(snapshot: Snapshot) -> Iterator[Finding]:
+def agreement(snapshot: Snapshot) -> Iterator[Finding]:
     """What reporters saw of the Pods of their nodes; a Pod of which nothing was seen is not among them."""
     if (snapshot.reporter.get("proof") or {}).get("enabled") is False:
         todo = "set reporter.proof.enabled: true"
-        yield unknown(_ENFORCEMENT, "Pods are not compared with their allocations", todo)
+        yield unknown("Pods are not compared with their allocations", todo)
         return
     agree, wrong, unread = 0, [], []
     for device in snapshot.of("devices").items:
@@ -211,19 +171,15 @@ def _agreement(snapshot: Snapshot) -> Iterator[Finding]:
             if row.get("agrees") is False:
                 wrong.append(str(row.get("pod", "?")))
     if unread:
-        yield warning(
-            _ENFORCEMENT, f"annotation {AGREEMENT} cannot be read on {listed(unread)}", "see the reporters' logs"
-        )
+        yield warning(f"annotation {AGREEMENT} cannot be read on {listed(unread)}", "see the reporters' logs")
     if wrong:
         todo = "see the Events AllocationMismatch on these Pods"
-        yield failure(
-            _ENFORCEMENT, f"{len(wrong)} Pods have other devices or CPUs than allocated: {listed(wrong)}", todo
-        )
+        yield failure(f"{len(wrong)} Pods have other devices or CPUs than allocated: {listed(wrong)}", todo)
     elif agree:
-        yield ok(_ENFORCEMENT, f"{agree} Pods have what was allocated to them, as far as reporters see it")
+        yield ok(f"{agree} Pods have what was allocated to them, as far as reporters see it")
 
 
-def _memory(snapshot: Snapshot) -> Iterator[Finding]:
+def memory(snapshot: Snapshot) -> Iterator[Finding]:
     """Whether containers are kept to their memory of cards, as far as that was decided."""
     kept, missing, over = 0, set(), set()
     for device in snapshot.of("devices").items:
@@ -236,16 +192,12 @@ def _memory(snapshot: Snapshot) -> Iterator[Finding]:
                 over.add(f"{use.namespace}/{use.pod}")
     if missing:
         todo = "see the Events LimitMissing on these Pods"
-        yield failure(
-            _ENFORCEMENT, f"{len(missing)} Pods are not kept to their memory of cards: {listed(sorted(missing))}", todo
-        )
+        yield failure(f"{len(missing)} Pods are not kept to their memory of cards: {listed(sorted(missing))}", todo)
     elif kept:
-        yield ok(_ENFORCEMENT, f"the driver keeps {kept} containers to their memory of their cards")
+        yield ok(f"the driver keeps {kept} containers to their memory of their cards")
     if over:
         todo = "see the Events ShareExceeded on these Pods; memory limits keep them to what they hold"
-        yield warning(
-            _ENFORCEMENT, f"{len(over)} Pods use more memory of cards than they hold: {listed(sorted(over))}", todo
-        )
+        yield warning(f"{len(over)} Pods use more memory of cards than they hold: {listed(sorted(over))}", todo)
 
 
 def _rows(text: str) -> list[dict[str, Any]] | None:
@@ -254,9 +206,6 @@ def _rows(text: str) -> list[dict[str, Any]] | None:
     except UNREADABLE:
         return None
     return [row for row in rows.values() if isinstance(row, dict)]
-
-
-_OTHER_PRODUCTS: Final = "other products"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +259,6 @@ PRODUCTS: Final = (
 def clashes(snapshot: Snapshot) -> Iterator[Finding]:
     """Look for other products by their images and webhooks, and for nodes that two products give."""
     sets, runs, hooks = (snapshot.of(key) for key in ("daemonsets", "deployments", "mutating"))
-    for key, read in (("daemonsets", sets), ("deployments", runs), ("mutating", hooks)):
-        if read.error:
-            yield unread(_OTHER_PRODUCTS, key, read.error, "them")
     names = [one["name"] for read in hooks.items for one in read["webhooks"]]
     met = False
     for product in PRODUCTS:
@@ -325,18 +271,17 @@ def clashes(snapshot: Snapshot) -> Iterator[Finding]:
         met = True
         where = listed([*agents, *others, *(f"webhook {name}" for name in entries)])
         yield _clash(snapshot, product, agents, where)
-    yield from _given_twice(snapshot)
     if not met and not any(read.error for read in (sets, runs, hooks)):
-        yield ok(_OTHER_PRODUCTS, f"none of {len(PRODUCTS)} known products runs here")
+        yield ok(f"none of {len(PRODUCTS)} known products runs here")
 
 
 def _clash(snapshot: Snapshot, product: OtherProduct, agents: list[str], where: str) -> Finding:
     what = f"{product.title} runs: {where}"
     if product.writer and agents and snapshot.reporter:
-        return failure(_OTHER_PRODUCTS, f"{what}; two writers of Device objects overwrite each other", product.todo)
+        return failure(f"{what}; two writers of Device objects overwrite each other", product.todo)
     if product.writer and agents:
-        return ok(_OTHER_PRODUCTS, f"{what}; koordgate reads its objects")
-    return warning(_OTHER_PRODUCTS, what, product.todo)
+        return ok(f"{what}; koordgate reads its objects")
+    return warning(what, product.todo)
 
 
 def _runs(workload: Mapping[str, Any], product: OtherProduct) -> bool:
@@ -348,70 +293,56 @@ def _name(workload: Mapping[str, Any]) -> str:
     return f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
 
 
-def _given_twice(snapshot: Snapshot) -> Iterator[Finding]:
+def given_twice(snapshot: Snapshot) -> Iterator[Finding]:
     """Nodes whose cards a device plugin offers and our reporter lists."""
-    nodes, devices = snapshot.of("nodes"), snapshot.of("devices")
-    if nodes.error or devices.error or not snapshot.reporter:
-        return
-    ours = {one["metadata"]["name"] for one in devices.items if TYPE_GPU in one["types"] and _reported(one)}
-    offered = {one["metadata"]["name"] for one in nodes.items if one["allocatable"].get(NVIDIA_GPU, "0") != "0"}
+    devices, nodes = snapshot.of("devices").items, snapshot.of("nodes").items
+    ours = {
+        one["metadata"]["name"] for one in devices if TYPE_GPU in one["types"] and REPORTER_MANAGER in one["managers"]
+    }
+    offered = {one["metadata"]["name"] for one in nodes if one["allocatable"].get(NVIDIA_GPU, "0") != "0"}
     both = sorted(ours & offered)
     if both:
         todo = f"turn off the device plugin there; {REPORTER} holds what it gave to Pods until these end"
         what = f"a device plugin offers {NVIDIA_GPU} on {len(both)} nodes of koordgate's: {listed(both)}"
-        yield warning(_OTHER_PRODUCTS, what, todo)
+        yield warning(what, todo)
     elif ours:
         yield ok(
-            _OTHER_PRODUCTS,
             f"no device plugin offers {NVIDIA_GPU} on the {len(ours)} nodes whose cards koordgate gives",
         )
 
 
-def _reported(device: Mapping[str, Any]) -> bool:
-    return REPORTER_MANAGER in device["managers"]
-
-
-_POLICIES_AREA: Final = "policies"
 _MAX_TOLD: Final = 20
 
 
 def policies(snapshot: Snapshot) -> Iterator[Finding]:
     """Tell which policies name what translation removes."""
-    settings, found = snapshot.settings, snapshot.policies
-    if settings is None or found is None:
+    found = snapshot.policies
+    if found is None:
         return
     for problem in found.problems[:_MAX_TOLD]:
-        yield unknown(_POLICIES_AREA, problem, "run this as a user who may list policies, or search it yourself")
-    gone = removed(types_of(settings), settings.domain)
+        yield unknown(problem, "run this as a user who may list policies, or search it yourself")
+    gone = removed(types_of(snapshot.settings), snapshot.settings.domain)
     for one in found.outdated[:_MAX_TOLD]:
-        yield warning(_POLICIES_AREA, what(one), cure(one.names, gone))
+        yield warning(what(one), cure(one.names, gone))
     if len(found.outdated) > _MAX_TOLD:
-        yield warning(
-            _POLICIES_AREA, f"{len(found.outdated)} policies are like these", "koordgate adopt check -o json names all"
-        )
+        yield warning(f"{len(found.outdated)} policies are like these", "koordgate adopt check -o json names all")
     if not (found.outdated or found.problems):
-        yield ok(
-            _POLICIES_AREA, f"policies that were searched and name nothing that translation removes: {found.searched}"
-        )
-
-
-_QUOTAS: Final = "quotas"
+        yield ok(f"policies that were searched and name nothing that translation removes: {found.searched}")
 
 
 def quotas(snapshot: Snapshot) -> Iterator[Finding]:
     """Compare the quotas that name devices with their mirrors."""
-    settings, read = snapshot.settings, snapshot.of("quotas")
-    if settings is None:
-        return
-    if read.error:
-        yield unread(_QUOTAS, "quotas", read.error, "resourcequotas")
-        return
-    if read.cut:
-        todo = "compare quotas and mirrors by hand: kubectl get resourcequotas -A"
-        yield unknown(_QUOTAS, f"there are more than {len(read.items)} quotas: they are not compared", todo)
-        return
-    covered, open_ = _compared(read.items, settings)
-    yield from _told(covered, open_, enabled=settings.quota.enabled)
+    covered, open_ = _compared(snapshot.of("quotas").items, snapshot.settings)
+    if open_ and not snapshot.settings.quota.enabled:
+        what = f"{len(open_)} quotas name devices and count no translated Pod: {listed(open_)}"
+        yield warning(what, "set quota.enabled: true (docs/quotas.md)")
+    elif open_:
+        what = f"{len(open_)} quotas name devices and have no right mirror: {listed(open_)}"
+        yield failure(what, "see Events on the quotas: the mirror's name is taken, or an amount cannot be read")
+    elif covered:
+        yield ok(f"all {covered} quotas that name devices have their mirrors")
+    else:
+        yield ok("no quota names devices")
 
 
 def _compared(items: Iterable[Mapping[str, Any]], settings: WebhookSettings) -> tuple[int, list[str]]:
@@ -434,18 +365,3 @@ def _compared(items: Iterable[Mapping[str, Any]], settings: WebhookSettings) -> 
         elif limits:
             open_.append(f"{quota.namespace}/{quota.name}")
     return covered, open_
-
-
-def _told(covered: int, open_: list[str], *, enabled: bool) -> Iterator[Finding]:
-    if open_ and not enabled:
-        what = f"{len(open_)} quotas name devices and count no translated Pod: {listed(open_)}"
-        yield warning(_QUOTAS, what, "set quota.enabled: true (docs/quotas.md)")
-    elif open_:
-        what = f"{len(open_)} quotas name devices and have no right mirror: {listed(open_)}"
-        yield failure(
-            _QUOTAS, what, "see Events on the quotas: the mirror's name is taken, or an amount cannot be read"
-        )
-    elif covered:
-        yield ok(_QUOTAS, f"all {covered} quotas that name devices have their mirrors")
-    else:
-        yield ok(_QUOTAS, "no quota names devices")
