@@ -14,7 +14,7 @@ from console.adopt.findings import ClusterFindings, find
 from console.adopt.report import report
 from console.adopt.steps import blockers, steps
 from console.cluster import Cluster, ReadCluster, cluster_of, read_files, read_live
-from console.devices.nodestate import CommandError
+from console.devices.nodes import CommandError
 from console.devices.session import add_cluster
 from console.doctor.policies import PolicyFindings, outdated, search_policies
 from console.simulator.assumed import assume_devices

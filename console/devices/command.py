@@ -4,8 +4,8 @@ import argparse
 from typing import Final
 
 from console import terminal
-from console.devices.cards import cards_of, devices_table, document
-from console.devices.nodestate import Known, read_cluster
+from console.devices.cards import devices_table, document
+from console.devices.nodes import Known, read_nodes
 from console.devices.session import CommandEnd, add_cluster, carry_out
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
@@ -14,13 +14,12 @@ from webhook.ledger.kube import cluster_store
 
 def _run(arguments: argparse.Namespace) -> int:
     async def work(kube: KubeClient, known: Known) -> CommandEnd:
-        states = await read_cluster(kube, cluster_store(kube), arguments.nodes, known)
+        reports = await read_nodes(kube, cluster_store(kube), arguments.nodes, known)
         if arguments.output != "table":
-            listed = [(state, cards_of(state, known.types)) for state in states]
-            terminal.write_data(document(listed), arguments.output)
+            terminal.write_data(document(reports, known.types), arguments.output)
         else:
-            terminal.show(devices_table(states, known.types))
-        return CommandEnd([problem for state in states for problem in state.problems])
+            terminal.show(devices_table(reports))
+        return CommandEnd([problem for report in reports for problem in report.problems])
 
     return carry_out(arguments, work)
 

@@ -14,17 +14,12 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CORDONED, TYPE_GPU
 from console import terminal
-from console.devices.cards import NOT_THERE, add_row, new_table, told_share
-from console.devices.nodestate import (
+from console.devices.cards import add_row, new_table, told_share
+from console.devices.nodes import (
     CommandError,
     Known,
-    NodeState,
-    find,
-    find_record,
-    nobody,
-    read_cluster,
-    read_node,
-    read_others,
+    SeenNodes,
+    read_nodes,
     require_ledger,
     there_are,
     told_holder,
@@ -39,6 +34,7 @@ from koordgate.kube.errors import Conflict, NotFound, TooManyRequests
 from koordgate.kube.resource import DEVICES, NODES, PODS
 from webhook.ledger.kube import cluster_store
 from webhook.ledger.store import Store
+from webhook.view.nodereport import GONE, DeviceReport, NodeReport
 
 _SHORTEST: Final = 4  # characters of an id's beginning
 
@@ -83,14 +79,14 @@ def place_of(word: str) -> str:
     return node if slash else ""
 
 
-def find_device(states: Sequence[NodeState], word: str) -> NamedDevice:
+def find_device(reports: Sequence[NodeReport], word: str) -> NamedDevice:
     """Find the one device that a word names; a device that only Pods or a cordon still name is found too.
 
-    `states`: the nodes that it may be on. Raises CommandError: it names none, or several; the message names the
+    `reports`: of the nodes that it may be on. Raises CommandError: it names none, or several; the message names the
     candidates.
     """
     node, slash, rest = word.partition("/")
-    known = [one for state in states if not slash or state.node == node for one in _devices(state)]
+    known = [one for report in reports if not slash or report.name == node for one in _devices(report)]
     wanted = rest if slash else word
     by_minor = [one for one in known if slash and _minor(wanted) == (one.type, one.minor)]
     exact = [one for one in known if one.id == wanted]
@@ -103,19 +99,21 @@ def find_device(states: Sequence[NodeState], word: str) -> NamedDevice:
         return only
     if found:
         raise CommandError(f"{word!r} names several devices; {there_are(map(str, found))}")
-    if not slash and any(state.node == word for state in states):
+    if not slash and any(report.name == word for report in reports):
         there = there_are(str(one) for one in known if one.node == word)
         raise CommandError(f"{word} is a node: name a device of it, as {word}/0; {there}")
     there = f"; {there_are(map(str, known))}" if slash else ""
     raise CommandError(f"{f'node {node}' if slash else 'the cluster'} has no device {wanted!r}{there}; {HOW}")
 
 
-def _devices(state: NodeState) -> list[NamedDevice]:
-    """The devices of a node, those that Pods hold and it does not list, and those that are only cordoned still."""
-    listed = [NamedDevice(state.node, one.type, one.minor, one.id, one.bus) for one in state.devices]
-    gone = [NamedDevice(state.node, one.type, one.minor, one.id) for one in state.strays()]
-    ids = {one.id for one in (*listed, *gone)}
-    return [*listed, *gone, *(NamedDevice(state.node, "", -1, one) for one in sorted(state.cordoned - ids))]
+def _devices(report: NodeReport) -> list[NamedDevice]:
+    """The devices of a node, those that are held and it does not list, and those that are only cordoned still."""
+    known = [
+        NamedDevice(one.node, one.kind.name, one.minor, one.id, one.device.bus if one.device is not None else "")
+        for one in report.devices
+    ]
+    ids = {one.id for one in known}
+    return [*known, *(NamedDevice(report.name, "", -1, one) for one in sorted(report.cordoned - ids))]
 
 
 def _minor(text: str) -> tuple[str, int] | None:
@@ -141,7 +139,7 @@ class DryRun(StrEnum):
 class Marked:
     """The result of cordoning or uncordoning a device."""
 
-    state: NodeState  # of its node, after the change
+    report: NodeReport  # of its node, after the change
     identity: str
     # the device; None if the node does not list it: a cordon outlives its device, and so do holdings
     device: Device | None
@@ -168,18 +166,20 @@ async def mark(
     """
     node, identity = device.node, device.id
     for _ in range(_MAX_ATTEMPTS):
-        objects = {of: await find(kube, of, node) for of in (DEVICES, NODES)}
-        record = await find_record(store, node)
-        state = read_node(node, objects[DEVICES], record, objects[NODES], known)
-        if objects[DEVICES] is None and not state.classes and not (held and state.strays()):
-            raise _unlisted(state) if state.strays() else await unknown_node(kube, node)
-        if record is None:
+        seen = SeenNodes(known)
+        objects = await seen.get(kube, store, node)
+        report = seen.report(node)
+        lost = [one for one in report.devices if one.device is None]
+        if objects[DEVICES] is None and not seen.classes(node) and not (held and lost):
+            raise _unlisted(report.name, lost) if lost else await unknown_node(kube, node)
+        if not (node in seen.records.found or report.blocked):
             await require_ledger(store)
-        if held and identity in {share.id for share in state.strays()}:
-            return Marked(state, identity, None, changed=False)
-        on_node = _is_class(state, identity, cordon=cordon)
+        if held and identity in {one.id for one in lost}:
+            return Marked(report, identity, None, changed=False)
+        on_node = _is_class(seen, node, identity, cordon=cordon)
         where = NODES if on_node else DEVICES
-        before = state.cordoned_classes if on_node else state.listed.cordoned
+        listed = seen.view.nodes.devices(node)
+        before = seen.nodes.cordoned[node] if on_node else listed.cordoned if listed is not None else frozenset()
         after = before | {identity} if cordon else before - {identity}
         obj = objects[where]
         if after != before and obj is not None and dry_run is not DryRun.CLIENT:
@@ -187,38 +187,43 @@ async def mark(
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"], "annotations": annotations}
             dry = dry_run is DryRun.SERVER
             try:
-                objects[where] = await kube.patch(where.path(node), {"metadata": metadata}, "merge", dry_run=dry)
+                seen.put(where, await kube.patch(where.path(node), {"metadata": metadata}, "merge", dry_run=dry))
             except Conflict:
                 continue
-        others = nobody() if on_node else await read_others(kube, known.adoption, [node])
-        state = read_node(node, objects[DEVICES], await find_record(store, node), objects[NODES], known, others=others)
-        state = replace(state, problems=(*state.problems, *filter(None, [others.unread])))
-        there = next((one for one in state.devices if one.id == identity), None)
-        return Marked(state, identity, there, after != before)
+        if not on_node:
+            await seen.list_pods(kube, [node])
+        await seen.get_record(store, node)
+        report = seen.report(node)
+        report = replace(report, problems=(*report.problems, *seen.problems()))
+        there = next((one.device for one in report.devices if one.id == identity), None)
+        return Marked(report, identity, there, after != before)
     raise CommandError(f"others changed the cordons of node {node} during each of {_MAX_ATTEMPTS} attempts; try again")
 
 
-def _unlisted(state: NodeState) -> CommandError:
-    names = there_are(f"{share.type} {share.minor} {share.id}" for share in state.strays())
+def _unlisted(node: str, lost: Sequence[DeviceReport]) -> CommandError:
+    names = there_are(f"{one.kind.name} {one.minor} {one.id}" for one in lost)
     return CommandError(
-        f"node {state.node} has no Device object, so no cordon can be written; `koordgate drain` evicts the "
+        f"node {node} has no Device object, so no cordon can be written; `koordgate drain` evicts the "
         f"Pods that hold its devices by the ledger; {names}"
     )
 
 
-def _is_class(state: NodeState, identity: str, *, cordon: bool) -> bool:
+def _is_class(seen: SeenNodes, node: str, identity: str, *, cordon: bool) -> bool:
     """Whether an id is that of a device of a software class; a device that is gone can still be uncordoned.
 
     Raises CommandError: the node has no device or cordon of this id.
     """
-    if identity in {device.id for device in state.listed.devices}:
+    listed = seen.view.nodes.devices(node)
+    if listed is not None and identity in {device.id for device in listed.devices}:
         return False
-    if identity in {device.id for device in state.classes}:
+    if identity in {device.id for device in seen.classes(node)}:
         return True
-    if cordon or identity not in state.cordoned:
-        names = [f"{device.type} {device.minor} {device.id}" for device in state.devices]
-        raise CommandError(f"node {state.node} has no device {identity!r}; {there_are(names)}")
-    return identity in state.cordoned_classes
+    report = seen.report(node)
+    if cordon or identity not in report.cordoned:
+        devices = [one for one in report.devices if one.device is not None]
+        names = [f"{one.kind.name} {one.minor} {one.id}" for one in devices]
+        raise CommandError(f"node {node} has no device {identity!r}; {there_are(names)}")
+    return identity in seen.nodes.cordoned.get(node, frozenset())
 
 
 _FIRST_WAIT_S: Final = 0.5
@@ -349,12 +354,12 @@ async def _carry_out_verb(
     marked = await mark(kube, store, where, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)
     _show_marked(marked, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
     status = await _drain(kube, marked, arguments) if verb == "drain" else 0
-    return CommandEnd(marked.state.problems, status)
+    return CommandEnd(marked.report.problems, status)
 
 
 def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
-    state, device = marked.state, marked.device
-    name = f"{device.type} {device.minor} {device.id}" if device else f"{marked.identity} ({NOT_THERE})"
+    report, device = marked.report, marked.device
+    name = f"{device.type} {device.minor} {device.id}" if device else f"{marked.identity} ({GONE})"
     done = "is cordoned" if cordon else "is not cordoned"
     again = "" if marked.changed else " already" if cordon else " anyway"
     dry = " (dry run: nothing is written)" if dry_run and marked.changed else ""
@@ -363,8 +368,8 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
         done, again, after = "cannot be cordoned", "", "the node does not list it"
     if not cordon and device is not None and not device.healthy:
         after = f"it still takes no new Pods: {device.why_not}"
-    terminal.show(printable(f"{state.node}: {name} {done}{again}; {after}{dry}"))
-    held = state.held(marked.identity)
+    terminal.show(printable(f"{report.name}: {name} {done}{again}; {after}{dry}"))
+    held = report.held(marked.identity)
     if not held:
         terminal.show(f"no Pod {'of koordgate ' if _unseen(marked) else ''}holds anything of it")
         return
@@ -376,7 +381,7 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
 
 async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace) -> int:
     """Evict the Pods of koordgate that hold some of a cordoned device; returns the exit status."""
-    held = [holding for holding, _ in marked.state.held(marked.identity)]
+    held = [holding for holding, _ in marked.report.held(marked.identity)]
     theirs = {one.uid: one for one in held if isinstance(one, ForeignHolding)}
     pods = [one for one in held if isinstance(one, Holding) and not one.fence and one.uid not in theirs]
     for one in theirs.values():
@@ -397,7 +402,7 @@ async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace
     if not left and open_end:
         return _PODS_LEFT
     if not left:
-        terminal.show(printable(f"{marked.state.node}: no Pod holds {marked.identity} any more; {stays}"))
+        terminal.show(printable(f"{marked.report.name}: no Pod holds {marked.identity} any more; {stays}"))
         return 0
     sys.stderr.write(
         f"{arguments.called}: {len(left)} of {len(done)} Pods still hold the device after {arguments.timeout:g} s; "
@@ -408,7 +413,7 @@ async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace
 
 def _unseen(marked: Marked) -> bool:
     """Whether a Pod of another product that is not known may hold the device."""
-    return marked.state.unseen and marked.device is not None and marked.device.type == TYPE_GPU
+    return marked.report.unseen and marked.device is not None and marked.device.type == TYPE_GPU
 
 
 def _show_step(one: Progress) -> None:
@@ -421,8 +426,8 @@ def _command(verb: str, what: str, examples: str) -> Command:
         async def work(kube: KubeClient, known: Known) -> CommandEnd:
             store = cluster_store(kube)
             node = place_of(arguments.device)
-            states = await read_cluster(kube, store, [node] if node else [], known)
-            found = find_device(states, arguments.device)
+            reports = await read_nodes(kube, store, [node] if node else [], known)
+            found = find_device(reports, arguments.device)
             return await _carry_out_verb(verb, found, kube, store, known, arguments)
 
         return carry_out(arguments, work)

@@ -12,17 +12,8 @@ from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY
 from console import terminal
-from console.devices.cards import VERSION, add_row, new_table, told_bytes, told_share
-from console.devices.nodestate import (
-    AnyHolding,
-    CommandError,
-    Known,
-    NodeState,
-    holder_data,
-    is_claim,
-    read_cluster,
-    told_holder,
-)
+from console.devices.cards import add_row, new_table, told_bytes, told_share
+from console.devices.nodes import CommandError, Known, read_nodes, told_holder
 from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
 from console.terminal import printable
 from koordgate.cli import Command
@@ -30,39 +21,43 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
 from webhook.ledger.kube import cluster_store
+from webhook.view.nodereport import Holder, NodeReport
 
 Raw = dict[str, Any]
+
+VERSION: Final = 1
+"""Of the document; a change that a reader would misread makes it greater."""
 
 _MAX_DEVICES: Final = 8  # of a Pod in its line
 
 
-class Holder(NamedTuple):
+class OnNode(NamedTuple):
     """A Pod or ResourceClaim, and its node."""
 
     node: str
-    holding: AnyHolding
+    holding: Holder
 
 
-def holders(states: Iterable[NodeState], namespace: str = "") -> list[Holder]:
+def holders(reports: Iterable[NodeReport], namespace: str = "") -> list[OnNode]:
     """Who holds something, by namespace, name and node; of one namespace if it is given.
 
     Among them are Pods of other products that do not count, which hold nothing.
     """
     found = [
-        Holder(state.node, one)
-        for state in states
-        for one in state.holders
+        OnNode(report.name, one)
+        for report in reports
+        for one in report.holders
         if not namespace or one.namespace == namespace
     ]
     return sorted(found, key=lambda one: (one.holding.namespace, one.holding.name, one.node, one.holding.uid))
 
 
-def counting(found: Iterable[Holder]) -> list[Holder]:
+def counting(found: Iterable[OnNode]) -> list[OnNode]:
     """Those that hold something."""
     return [one for one in found if isinstance(one.holding, Holding) or one.holding.shares]
 
 
-def pods_table(found: Iterable[Holder], *, wide: bool) -> Table:
+def pods_table(found: Iterable[OnNode], *, wide: bool) -> Table:
     """A line for each holder."""
     table = new_table("NAMESPACE", "POD", "NODE", "DEVICES", "CORE", "MEMORY", "CPUS", *(["IDS"] if wide else []))
     for node, holding in found:
@@ -81,7 +76,7 @@ def _sum(shares: Iterable[Share], tail: str) -> int:
     return sum(share.amounts.get(tail, 0) for share in shares)
 
 
-def _cpus_of(holding: AnyHolding) -> CpuShare | None:
+def _cpus_of(holding: Holder) -> CpuShare | None:
     return holding.cpus if isinstance(holding, Holding) else None
 
 
@@ -94,7 +89,7 @@ def _cpus(cpus: CpuShare | None) -> str:
     return f"{own} ({where})" if own and where else own or where
 
 
-def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder]) -> list[Table | str]:
+def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[OnNode]) -> list[Table | str]:
     """Say where a Pod is and what it holds.
 
     `pod`: the object; None if it is gone. `found`: what it holds, by the ledger or by another product's statement.
@@ -119,7 +114,7 @@ def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder])
     return lines
 
 
-def _headline(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder]) -> str:
+def _headline(name: str, pod: Mapping[str, Any] | None, found: Sequence[OnNode]) -> str:
     if pod is None:
         return f"Pod {name} is gone; what it held on {found[0].node} is being released"
     status, spec = pod.get("status") or {}, pod.get("spec") or {}
@@ -132,13 +127,26 @@ def _headline(name: str, pod: Mapping[str, Any] | None, found: Sequence[Holder])
     return f"Pod {name} is on {node} ({phase})"
 
 
-def pods_document(found: Iterable[Holder]) -> Raw:
+def _is_claim(one: Holder) -> bool:
+    return isinstance(one, Holding) and bool(one.fence)
+
+
+def _holder_data(one: Holder) -> Raw:
+    """Who holds something, as data (docs/kubectl.md)."""
+    about: Raw = {"kind": "ResourceClaim"} if _is_claim(one) else {}
+    about |= {"namespace": one.namespace, "name": one.name, "uid": one.uid}
+    if isinstance(one, ForeignHolding):
+        about |= {"product": one.peer.value, "evidence": one.evidence, "doubt": one.why, "within": one.within}
+    return about
+
+
+def pods_document(found: Iterable[OnNode]) -> Raw:
     """What Pods hold as data: amounts in percent, bytes and units (docs/kubectl.md)."""
     return {
         "version": VERSION,
         "pods": [
             {
-                **holder_data(holding),
+                **_holder_data(holding),
                 "node": node,
                 "devices": [
                     {
@@ -173,14 +181,14 @@ async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output
         pod = None
     node = str((pod or {}).get("spec", {}).get("nodeName") or "")
     try:
-        states = await read_cluster(kube, cluster_store(kube), [node] if node else [], known)
+        reports = await read_nodes(kube, cluster_store(kube), [node] if node else [], known)
     except CommandError:
-        states = []  # its node has no devices, and the ledger nothing about it
+        reports = []  # its node has no devices, and the ledger nothing about it
     uid = pod["metadata"].get("uid") if pod is not None else None
     found = [
         one
-        for one in holders(states, namespace)
-        if one.holding.name == name and not is_claim(one.holding) and uid in {None, one.holding.uid}
+        for one in holders(reports, namespace)
+        if (one.holding.name, _is_claim(one.holding)) == (name, False) and uid in {None, one.holding.uid}
     ]
     if pod is None and not found:
         raise CommandError(f"there is no Pod {namespace}/{name}; name its namespace with -n")
@@ -188,11 +196,11 @@ async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output
         terminal.write_data(pods_document(found), output)
     else:
         terminal.show(*about_pod(f"{namespace}/{name}", pod, found))
-    return CommandEnd(_problems(states))
+    return CommandEnd(_problems(reports))
 
 
-def _problems(states: list[NodeState]) -> list[str]:
-    return [problem for state in states for problem in state.problems]
+def _problems(reports: list[NodeReport]) -> list[str]:
+    return [problem for report in reports for problem in report.problems]
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -201,8 +209,8 @@ def _run(arguments: argparse.Namespace) -> int:
         namespace = stated or arguments.namespace or kube.namespace
         if name:
             return await _one(kube, namespace, name, known, arguments.output)
-        states = await read_cluster(kube, cluster_store(kube), [], known)
-        found = counting(holders(states, "" if arguments.all_namespaces else namespace))
+        reports = await read_nodes(kube, cluster_store(kube), [], known)
+        found = counting(holders(reports, "" if arguments.all_namespaces else namespace))
         if arguments.output in {"json", "yaml"}:
             terminal.write_data(pods_document(found), arguments.output)
         elif found:
@@ -210,7 +218,7 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             where = "in any namespace" if arguments.all_namespaces else f"of namespace {namespace}"
             terminal.show(f"no Pod {where} holds anything")
-        return CommandEnd(_problems(states))
+        return CommandEnd(_problems(reports))
 
     return carry_out(arguments, work, lambda: _check(arguments))
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from allocator.vocabulary.adopted import Product
 from console import terminal
-from console.devices.nodestate import CommandError, Known
+from console.devices.nodes import CommandError, Known
 from console.reading import NAMESPACE, UnknownSettingsError, installed_settings
 from koordgate.kube.client import KubeClient
 from webhook.settings import WebhookSettings, adoption_of, load, types_of

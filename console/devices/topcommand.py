@@ -5,9 +5,9 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group
@@ -15,46 +15,30 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import GPU_MEMORY
 from console import terminal
-from console.devices.cards import (
-    Availability,
-    Card,
-    Summary,
-    add_row,
-    cards_of,
-    document,
-    held_of,
-    new_table,
-    summary,
-    told_use,
-)
-from console.devices.nodestate import (
+from console.devices.cards import add_row, are_there, document, held_of, new_table, summary, told_use
+from console.devices.nodes import (
     BOUND,
-    Beside,
     CommandError,
-    FollowedOthers,
     Known,
-    NodeState,
-    Others,
-    claim_table,
+    SeenNodes,
     claims_not_read,
-    not_read,
-    read_cluster,
-    read_listed,
+    pods_not_read,
+    read_nodes,
     told_holder,
 )
 from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
-from console.terminal import printable
+from console.terminal import counted, printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden
 from koordgate.kube.resource import DEVICES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from koordgate.kube.watch import Handler, Happening, Reflector, WatchPace
+from koordgate.kube.watch import Handler, Reflector, WatchPace
 from webhook.ledger.kube import cluster_store
-from webhook.ledger.store import Record, Store, UnreadableError, Watch
-from webhook.view.changes import Changes
-from webhook.view.claims import ClaimTable
+from webhook.ledger.store import Store, Watch
+from webhook.view.nodereport import Availability, DeviceReport, NodeReport, told_tails
 
 WIDTH: Final = 100
 """Columns of a line at most."""
@@ -96,32 +80,31 @@ def look(width: int, encoding: str) -> Look:
 class ShownNode(NamedTuple):
     """What of a node is shown."""
 
-    state: NodeState
-    cards: Sequence[Card]  # its devices that are shown
-    all: Sequence[Card]  # all its devices
+    report: NodeReport
+    devices: Sequence[DeviceReport]  # those that are shown
 
 
 def lines(shown: Iterable[ShownNode], drawn: Look) -> Iterator[Text]:
     """A heading for each node, then a line for each of its devices."""
     for one in shown:
         yield _heading(one, drawn)
-        for card in one.cards:
-            yield line(card, drawn)
+        for device in one.devices:
+            yield line(device, drawn)
 
 
 def _heading(one: ShownNode, drawn: Look) -> Text:
-    told = Text(printable(one.state.node), style="bold")
-    told.append(f"  {counts(summary(one.all))}", style="not bold dim")
+    told = Text(printable(one.report.name), style="bold")
+    told.append(f"  {counts(summary(one.report.devices))}", style="not bold dim")
     return _cut(told, drawn)
 
 
-def line(card: Card, drawn: Look) -> Text:
+def line(card: DeviceReport, drawn: Look) -> Text:
     """A device in one line: its name, model, bars, and who holds some of it or why nobody may."""
     model = drawn.width >= _ROOMY
     text = Text(f"  {_column(card.name, 8)} ")
     if model:
         text.append(f"{_column(_model(card), _MODEL)} ")
-    first, second = (*card.bars, "", "")[:2]
+    first, second = _bars(card)
     text.append_text(_bar(card, first, drawn))
     text.append(f" {_percent(card, first):>4} ")
     text.append_text(_bar(card, second, drawn))
@@ -130,17 +113,23 @@ def line(card: Card, drawn: Look) -> Text:
     return _cut(text, drawn)
 
 
+def _bars(card: DeviceReport) -> tuple[str, str]:
+    """The two resources that are drawn, the most important first; "" for none."""
+    first, second = (*(tail for tail in told_tails(card.kind) if tail in card.total), "", "")[:2]
+    return first, second
+
+
 def _column(text: str, width: int) -> str:
     clean = printable(text)
     return set_cell_size(clean if cell_len(clean) <= width else f"{set_cell_size(clean, width - 1)}…", width)
 
 
-def _model(card: Card) -> str:
+def _model(card: DeviceReport) -> str:
     model = card.device.model if card.device is not None else ""
     return next((model.removeprefix(vendor) for vendor in _VENDORS if model.startswith(vendor)), model)
 
 
-def _bar(card: Card, tail: str, drawn: Look) -> Text:
+def _bar(card: DeviceReport, tail: str, drawn: Look) -> Text:
     total, used = card.total.get(tail, 0), card.used.get(tail, 0)
     if not total:
         return Text(" " * _BAR)
@@ -149,19 +138,19 @@ def _bar(card: Card, tail: str, drawn: Look) -> Text:
     return text.append(drawn.empty * (_BAR - filled), style="dim")
 
 
-def _percent(card: Card, tail: str) -> str:
+def _percent(card: DeviceReport, tail: str) -> str:
     total, used = card.total.get(tail, 0), card.used.get(tail, 0)
     return f"{min(-(-used * 100 // total), 999)}%" if total else ""
 
 
-def _amount(card: Card, tail: str) -> str:
+def _amount(card: DeviceReport, tail: str) -> str:
     total, used = card.total.get(tail, 0), card.used.get(tail, 0)
     if not total:
         return ""
     return "{}/{}Gi".format(*held_of(used, total)) if tail == GPU_MEMORY else f"{used}/{total}"
 
 
-def _rest(card: Card, width: int) -> Text:
+def _rest(card: DeviceReport, width: int) -> Text:
     """Why nothing lands on a device, then who holds some of it: as many as have room."""
     holders = [printable(told_holder(holding)) for holding, _ in card.held]
     text = Text()
@@ -186,43 +175,35 @@ def _cut(text: Text, drawn: Look) -> Text:
     return text
 
 
-def counts(found: Summary) -> str:
+def counts(found: Mapping[Availability, int]) -> str:
     """Count devices by state, in words."""
-    parts = [
-        f"{count} {word}"
-        for count, word in (
-            (found.free, "free"),
-            (found.parts, "in parts"),
-            (found.held, "held"),
-            (found.out, "out of service"),
-        )
-        if count
-    ]
-    gone = f"; {found.gone} held, not listed by the node" if found.gone else ""
-    noun = "device" if found.devices == 1 else "devices"
-    return f"{found.devices} {noun}: {', '.join(parts)}{gone}" if parts else f"no devices{gone}"
+    parts = [f"{number} {state}" for state, number in found.items() if number and state is not Availability.GONE]
+    lost = found[Availability.GONE]
+    gone = f"; {lost} held, not listed by the node" if lost else ""
+    devices = are_there(found)
+    return f"{counted(devices, 'device')}: {', '.join(parts)}{gone}" if parts else f"no devices{gone}"
 
 
 def last_line(shown: Sequence[ShownNode], namespace: str) -> str:
     """The summary of all that is shown."""
-    cards = [card for one in shown for card in one.cards]
-    if namespace and not cards:
+    devices = [device for one in shown for device in one.devices]
+    if namespace and not devices:
         return f"no Pod of namespace {namespace} holds a device"
     nodes = len(shown)
     where = f"{nodes} node{'s' if nodes != 1 else ''}"
     whose = f" that Pods of namespace {namespace} use" if namespace else ""
-    return f"{where}{whose}, {counts(summary(cards))}"
+    return f"{where}{whose}, {counts(summary(devices))}"
 
 
 def wide_table(shown: Iterable[ShownNode]) -> Table:
     """A line for each device with all that is known of it, as wide as it is."""
     table = new_table("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCI ADDRESS", "STATE", "CORE", "MEMORY", "PODS")
     for one in shown:
-        for card in one.cards:
+        for card in one.devices:
             device = card.device
             numa = "" if device is None or device.numa_node is None else str(device.numa_node)
             about = (device.model, numa, device.bus) if device is not None else ("", "", "")
-            first, second = (*card.bars, "", "")[:2]
+            first, second = _bars(card)
             state = f"{card.state}: {card.why}" if card.why else str(card.state)
             pods = ["; ".join([told_holder(one), *map(told_use, card.uses_of(one))]) for one, _ in card.held]
             amounts = (_percent(card, first), _amount(card, second))
@@ -232,82 +213,11 @@ def wide_table(shown: Iterable[ShownNode]) -> Table:
     return table
 
 
-Raw = dict[str, Any]
-_T = TypeVar("_T")
-Choose = Callable[[NodeState], ShownNode | None]
+Choose = Callable[[NodeReport], ShownNode | None]
 
 _EACH_S: Final = 1.0  # between two drawings
+_ASKED_S: Final = 0.1  # between two looks at watches that begin
 _MAX_PROBLEMS: Final = 3  # lines about what cannot be read
-
-
-class _Kept(Generic[_T]):
-    """What a watch has told of, by name; notes what changed."""
-
-    def __init__(self, changed: Callable[[str], object]) -> None:
-        self.found: dict[str, _T] = {}
-        self._changed = changed
-        self._listed: set[str] = set()
-
-    def begin_list(self) -> None:
-        """A list begins."""
-        self._listed = set()
-
-    def end_list(self) -> None:
-        """What the list did not name is gone."""
-        for key in self.found.keys() - self._listed:
-            self._forget(key)
-
-    def _take(self, key: str, value: _T) -> None:
-        self._listed.add(key)
-        if self.found.get(key) != value:
-            self.found[key] = value
-            self._changed(key)
-
-    def _forget(self, key: str) -> None:
-        if self.found.pop(key, None) is not None:
-            self._changed(key)
-
-
-class _Objects(_Kept[Raw]):
-    """A Reflector's handler."""
-
-    def __init__(self, changed: Callable[[str], object], keep: Callable[[Raw], Raw] = lambda obj: obj) -> None:
-        super().__init__(changed)
-        self._keep = keep
-
-    def put(self, obj: Raw) -> None:
-        """An object is there."""
-        self._take(_key(obj), self._keep(obj))
-
-    def drop(self, obj: Raw) -> None:
-        """An object is gone."""
-        self._forget(_key(obj))
-
-
-def _key(obj: Raw) -> str:
-    metadata = obj["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
-
-
-def _about(obj: Raw) -> Raw:
-    """What of a Node says something about its devices: its status changes every few seconds."""
-    metadata = obj["metadata"]
-    return {"metadata": {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}}
-
-
-class _Records(_Kept[Record | UnreadableError]):
-    """A listener of the ledger's store."""
-
-    def put(self, node: str, revision: int, read: Callable[[], Record]) -> None:  # noqa: ARG002 watches are in order
-        """A record is there."""
-        try:
-            self._take(node, read())
-        except UnreadableError as error:
-            self._take(node, error)
-
-    def drop(self, node: str, revision: int) -> None:  # noqa: ARG002
-        """A record is gone."""
-        self._forget(node)
 
 
 class LiveNodes:
@@ -320,34 +230,22 @@ class LiveNodes:
         self, kube: KubeClient, store: Store, nodes: Iterable[str], known: Known, pace: WatchPace | None = None
     ) -> None:
         self._wanted = frozenset(nodes)
-        self._known = known
-        self._changed: set[str] = set()
-        self._news = asyncio.Event()
-        self._states: dict[str, NodeState] = {}
-        self._claims: tuple[ClaimTable, str] = ClaimTable(Changes(), known.drivers), ""
-        self._claims_changed = False
-        self._devices = _Objects(self._touch)
-        self._nodes = _Objects(self._touch, _about)
-        self._records = _Records(self._touch)
-        self._of_claims = {resource: _Objects(self._touch_claims) for resource in (RESOURCE_CLAIMS, RESOURCE_SLICES)}
+        self._seen = seen = SeenNodes(known)
 
-        def watched(resource: Resource, kept: Handler, selectors: Mapping[str, str] | None = None) -> Reflector:
-            pacing, error, count = pace or WatchPace(), self._on_error, self._on_happening
-            return Reflector(kube, resource, kept, selectors=selectors, pace=pacing, on_error=error, count=count)
+        def watched(resource: Resource, feed: Handler, selectors: Mapping[str, str] | None = None) -> Reflector:
+            return Reflector(kube, resource, feed, selectors=selectors, pace=pace or WatchPace())
 
-        self._followed = FollowedOthers(known.adoption, self._touch)
-        self._others_unread = ""
-
-        self._needed: list[Watch] = [watched(DEVICES, self._devices), watched(NODES, self._nodes)]
-        self._needed.append(store.watch(self._records, on_error=self._on_error, count=self._on_happening))
-        self._others = [watched(*one) for one in self._of_claims.items()] if known.drivers else []
-        self._pods = watched(PODS, self._followed, BOUND) if known.adoption.peers else None
+        self._needed: list[Watch] = [watched(DEVICES, seen.devices), watched(NODES, seen.nodes)]
+        self._needed.append(store.watch(seen.records))
+        claims = ((RESOURCE_CLAIMS, seen.claims), (RESOURCE_SLICES, seen.slices))
+        self._claims = [watched(*one) for one in claims] if known.drivers else []
+        self._pods = watched(PODS, seen.pods, BOUND) if known.adoption.peers else None
 
     async def run(self) -> None:
         """Watch until cancelled."""
         pods = [self._pods] if self._pods is not None else []
         async with asyncio.TaskGroup() as tasks:
-            for one in (*self._needed, *self._others, *pods):
+            for one in (*self._needed, *self._claims, *pods):
                 tasks.create_task(one.run())
 
     async def synced(self) -> None:
@@ -359,9 +257,7 @@ class LiveNodes:
             failed = next((one.last_error for one in self._waited() if one.last_error is not None), None)
             if failed is not None:
                 raise failed
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_EACH_S):
-                    await self.news()
+            await asyncio.sleep(_ASKED_S)
 
     def _waited(self) -> list[Watch]:
         """The watches without which nothing is shown, or what is shown is outdated."""
@@ -370,66 +266,26 @@ class LiveNodes:
             return self._needed
         return [*self._needed, pods]
 
-    async def news(self) -> None:
-        """Wait until anything changes, or a watch fails."""
-        await self._news.wait()
-        self._news.clear()
-
     @property
     def trouble(self) -> str:
         """Why what is shown may be outdated; "" if it is not."""
         failing = next((one for one in self._waited() if one.last_error is not None), None)
         return "" if failing is None else str(failing.last_error)
 
-    def states(self) -> list[NodeState]:
-        """The nodes as they are now, by name; only those that changed are read again."""
-        if self._claims_changed:
-            self._claims_changed = False
-            claims, slices = (self._of_claims[one].found.values() for one in (RESOURCE_CLAIMS, RESOURCE_SLICES))
-            self._claims = claim_table(claims, slices, self._known.drivers)
-            self._changed |= self._states.keys()
-        unread = self._why_unread()
-        if unread != self._others_unread:
-            self._others_unread = unread
-            self._changed |= self._states.keys()
-        held = Beside(self._claims[0], Others(self._followed.table, unread))
-        devices, records, about = self._devices.found, self._records.found, self._nodes.found
-        for name in self._changed:
-            state = read_listed(name, devices, records, about, self._known, held)
-            if state is None or (self._wanted and name not in self._wanted):
-                self._states.pop(name, None)
-            else:
-                self._states[name] = state
-        self._changed.clear()
-        return [self._states[name] for name in sorted(self._states)]
-
-    def _why_unread(self) -> str:
-        """Why Pods of other products are not known; "" if they are, or none count."""
-        if self._pods is None or self._pods.synced.is_set():
-            return ""
-        return not_read(self._pods.last_error or "Pods are being listed")
+    def reports(self) -> list[NodeReport]:
+        """The nodes as they are now, by name; those that did not change are the same objects as before."""
+        refused = next((one.last_error for one in self._claims if isinstance(one.last_error, Forbidden)), None)
+        self._seen.no_claims = "" if refused is None else claims_not_read(refused)
+        pods = self._pods
+        known = pods is None or pods.synced.is_set()
+        self._seen.no_pods = "" if known else pods_not_read((pods and pods.last_error) or "Pods are being listed")
+        return [one for one in self._seen.reports() if not self._wanted or one.name in self._wanted]
 
     def problems(self) -> list[str]:
         """What cannot be read, a sentence each."""
-        refused = [one.last_error for one in self._others if isinstance(one.last_error, Forbidden)]
-        claims = [claims_not_read(refused[0])] if refused else [self._claims[1]] if self._claims[1] else []
-        others = [self._others_unread] if self._others_unread else []
-        notes = [*self._known.notes, *claims, *others]
-        return notes + [problem for name in sorted(self._states) for problem in self._states[name].problems]
-
-    def _touch(self, node: str) -> None:
-        self._changed.add(node)
-        self._news.set()
-
-    def _touch_claims(self, _name: str) -> None:
-        self._claims_changed = True
-        self._news.set()
-
-    def _on_error(self, _about: str, _error: Exception) -> None:
-        self._news.set()
-
-    def _on_happening(self, _what: Happening) -> None:
-        self._news.set()
+        reports = self.reports()
+        notes = [*self._seen.known.notes, *self._seen.problems()]
+        return [*notes, *(problem for report in reports for problem in report.problems)]
 
 
 async def watch(
@@ -441,7 +297,7 @@ async def watch(
     `namespace`: whose Pods' devices are shown; "" for all. Raises CommandError: a named node has nothing to show, or a
     CRD is missing; KubeError: at the start, the API server refuses or cannot be reached.
     """
-    await read_cluster(kube, store, nodes, known)  # an error at the start ends the command
+    await read_nodes(kube, store, nodes, known)  # an error at the start ends the command
     live = LiveNodes(kube, store, nodes, known)
     watching = asyncio.create_task(live.run())
     try:
@@ -449,24 +305,15 @@ async def watch(
         console = terminal.screen()
         encoding = sys.stdout.encoding  # rich puts another stream in its place while it draws
         since = ""
-        chosen: dict[str, tuple[NodeState, ShownNode | None]] = {}
         with Live(console=console, auto_refresh=False, screen=True) as drawn:
             while True:
-                before = chosen
-                chosen = {
-                    state.node: seen
-                    if (seen := before.get(state.node)) and seen[0] is state
-                    else (state, choose(state))
-                    for state in live.states()
-                }
-                shown = [one for _, one in chosen.values() if one is not None]
+                shown = [one for report in live.reports() if (one := choose(report)) is not None]
                 trouble = live.trouble
                 since = (since or time.strftime("%H:%M:%S")) if trouble else ""
                 head = f"not up to date since {since}: {trouble}" if trouble else ""
                 rows = page(shown, live.problems(), head, namespace, look(console.width, encoding), console.height)
                 drawn.update(Group(*rows), refresh=True)
                 await asyncio.sleep(_EACH_S)
-                await live.news()
     finally:
         watching.cancel()
 
@@ -484,23 +331,23 @@ def page(
     notes = [cut(trouble, "red")] if trouble else []
     notes += [cut(problem, "yellow") for problem in problems[:_MAX_PROBLEMS]]
     room = max(1, height - len(notes) - 2)
-    total = sum(1 + len(one.cards) for one in shown)
+    total = sum(1 + len(one.devices) for one in shown)
     rows = list(islice(lines(shown, drawn), room))
     if total > room:
         rows[-1] = cut(f"... {total - room + 1} more lines: name nodes, or make the terminal larger", "dim")
     return [*rows, Text(), *notes, cut(last_line(shown, namespace))]
 
 
-def chosen(state: NodeState, known: Known, namespace: str) -> ShownNode | None:
+def chosen(report: NodeReport, namespace: str) -> ShownNode | None:
     """What of a node is shown: all of it, or the devices of which Pods of a namespace hold some; None for nothing."""
-    cards = cards_of(state, known.types)
-    shown = [card for card in cards if card.is_of(namespace)]
-    return ShownNode(state, shown, cards) if shown or not namespace else None
+    shown = [one for one in report.devices if one.is_of(namespace)]
+    return ShownNode(report, shown) if shown or not namespace else None
 
 
-def _show(shown: Sequence[ShownNode], output: str, namespace: str) -> None:
+def _show(shown: Sequence[ShownNode], types: DeviceTypes, output: str, namespace: str) -> None:
     if output in {"json", "yaml"}:
-        terminal.write_data(document((one.state, one.cards) for one in shown), output)
+        listed = (replace(one.report, devices=tuple(one.devices)) for one in shown)
+        terminal.write_data(document(listed, types), output)
     elif output == "wide":
         terminal.show(wide_table(shown), "", last_line(shown, namespace))
     else:
@@ -521,12 +368,12 @@ def _run(arguments: argparse.Namespace) -> int:
         namespace = arguments.namespace or ""
         store = cluster_store(kube)
         if arguments.watch:
-            await watch(kube, store, arguments.nodes, known, lambda state: chosen(state, known, namespace), namespace)
+            await watch(kube, store, arguments.nodes, known, lambda report: chosen(report, namespace), namespace)
             return CommandEnd()
-        states = await read_cluster(kube, store, arguments.nodes, known)
-        found = (chosen(state, known, namespace) for state in states)
-        _show([one for one in found if one is not None], arguments.output, namespace)
-        return CommandEnd([problem for state in states for problem in state.problems])
+        reports = await read_nodes(kube, store, arguments.nodes, known)
+        found = (chosen(report, namespace) for report in reports)
+        _show([one for one in found if one is not None], known.types, arguments.output, namespace)
+        return CommandEnd([problem for report in reports for problem in report.problems])
 
     try:
         return carry_out(arguments, work, lambda: _check(arguments))

@@ -6,7 +6,7 @@ from typing import Final
 
 from console import terminal
 from console.cluster import Reading, read_files, read_live
-from console.devices.nodestate import CommandError
+from console.devices.nodes import CommandError
 from console.devices.session import add_cluster
 from console.explain import report
 from console.explain.explanation import Explanation, explain

@@ -23,7 +23,7 @@ from console.cluster import (
     mapping,
     priorities_of,
 )
-from console.devices.nodestate import CommandError
+from console.devices.nodes import CommandError
 from console.simulator.apiserver import with_defaults
 from console.simulator.cluster import OfflineCluster
 from console.simulator.documents import stated_among

@@ -8,7 +8,7 @@ from typing import Final
 from allocator.packing.stranded import stranded
 from console import terminal
 from console.cluster import read_files, read_live
-from console.devices.nodestate import CommandError
+from console.devices.nodes import CommandError
 from console.devices.session import add_cluster
 from console.packing import report, wanted
 from console.packing.state import PackingState, read_state

@@ -18,7 +18,7 @@ from allocator.vocabulary.devicetype import FULL, DeviceType
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import TYPE_GPU, model_name
 from console.cluster import checked
-from console.devices.nodestate import CommandError
+from console.devices.nodes import CommandError
 from console.explain.scene import admitted
 from console.packing.state import PackingState
 from console.simulator.objects import read_all

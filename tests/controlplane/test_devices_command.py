@@ -28,7 +28,7 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
     async def free() -> list[int]:
         """The free amount of each card."""
         (found,) = yaml.safe_load(await run("devices", node, "--output", "yaml"))["nodes"]
-        return [one["free"].get("gpu-core", 0) for one in found["devices"]]
+        return [one["amounts"][0][2] for one in found["devices"]]
 
     async def until_free(*wanted: int) -> None:
         async def is_free() -> bool:

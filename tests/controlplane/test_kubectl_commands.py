@@ -60,7 +60,7 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
         return bool((await admin.get(pods_path(namespace, "half")))["spec"].get("nodeName"))
 
     await until(bound, "the Pod is bound")
-    assert sorted(await states()) == ["Free", "InParts"]
+    assert sorted(await states()) == ["free", "inParts"]
     rows = (await koordgate("top", node)).out.splitlines()
     (row,) = [row for row in rows if f"{namespace}/half"[:20] in row]
     assert " 50% " in row
@@ -86,7 +86,7 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
     assert await cordoned() == device["id"]
 
     async def released() -> bool:
-        return sorted(await states()) == ["Free", "OutOfService"]
+        return sorted(await states()) == ["free", "outOfService"]
 
     await until(released, "the card is released", poll_s=0.2)
     assert (await koordgate("uncordon", f"{node}/gpu/{device['minor']}")).status == 0
@@ -110,8 +110,8 @@ async def test_what_another_product_gave_is_seen_and_a_drain_leaves_it(
     await admin.create(pods_path(namespace), made)
     for nodes in ([node], []):  # its Pods alone, and those of all nodes
         listed = json.loads((await koordgate("top", *nodes, "-o", "json", *with_hami)).out)["nodes"]
-        (shown,) = [one for one in listed if one["node"] == node]
-        assert [card["state"] for card in shown["devices"]] == ["InParts", "Free"]
+        (shown,) = [one for one in listed if one["name"] == node]
+        assert [card["state"] for card in shown["devices"]] == ["inParts", "free"]
     drained = await koordgate("drain", f"{node}/0", "--dry-run", *with_hami)
     assert drained.status == 3
     assert f"Pod {namespace}/theirs (hami): not evicted, another product placed it" in drained.out

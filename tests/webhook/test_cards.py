@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import device_entry, device_object, gpu, holding, nic, part, share
+from nodereports import report
 from rich.console import Console
 from rich.table import Table
 
@@ -16,21 +17,10 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from allocator.wire.noderuntime import write_uses
-from console.devices.cards import (
-    Availability,
-    Card,
-    Summary,
-    cards_of,
-    devices_table,
-    document,
-    held_of,
-    summary,
-    told_bytes,
-    told_use,
-)
-from console.devices.nodestate import Known, NodeState, read_node
+from console.devices.cards import devices_table, document, held_of, summary, told_bytes, told_use
+from console.devices.nodes import Known
 from console.devices.topcommand import Look, ShownNode, counts, last_line, line, lines, look, wide_table
-from webhook.ledger.kube import record_or_error
+from webhook.view.nodereport import Availability, DeviceReport, NodeReport
 
 Raw = dict[str, Any]
 GIB = 2**30
@@ -40,16 +30,14 @@ SICK: Raw = {"health": False, "conditions": [{"type": "Healthy", "status": "Fals
 
 def state(
     *entries: Raw, holdings: Iterable[Holding] = (), spec: Raw | None = None, annotations: Raw | None = None
-) -> NodeState:
+) -> NodeReport:
     obj = device_object(*entries, name="n1")
     obj["metadata"]["annotations"] = annotations or {}
-    meta = {"name": "n1", "resourceVersion": "1"}
-    record = {"metadata": meta, "spec": write_spec(list(holdings)) if spec is None else spec}
-    return read_node("n1", obj, record_or_error(record), None, Known())
+    return report("n1", obj, write_spec(list(holdings)) if spec is None else spec)
 
 
-def one(shown: NodeState) -> Card:
-    return cards_of(shown, BUILT_IN)[0]
+def one(shown: NodeReport) -> DeviceReport:
+    return shown.devices[0]
 
 
 CASES = {
@@ -108,7 +96,7 @@ CASES = {
 
 @pytest.mark.parametrize(("shown", "wanted", "why", "free"), CASES.values(), ids=CASES)
 def test_a_device_is_free_in_parts_held_or_out_of_service(
-    shown: NodeState, wanted: Availability, why: str, free: Any
+    shown: NodeReport, wanted: Availability, why: str, free: Any
 ) -> None:
     card = one(shown)
     assert (card.state, card.why) == (wanted, why)
@@ -122,26 +110,24 @@ def test_what_cannot_be_read_counts_as_held_in_full() -> None:
 
 def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_root() -> None:
     entries = [device_entry(minor, topology={"nodeID": 0, "pcieID": root}) for minor, root in enumerate("aab")]
-    cards = cards_of(state(*entries, holdings=[holding("x", part(gpu(0), 10)._replace(alone=True))]), BUILT_IN)
+    cards = state(*entries, holdings=[holding("x", part(gpu(0), 10)._replace(alone=True))]).devices
     assert [card.state for card in cards] == [Availability.HELD, Availability.HELD, Availability.FREE]
     assert [card.why for card in cards] == ["", "a Pod has its PCIe root to itself", ""]
     assert [card.free["gpu-core"] for card in cards] == [0, 0, 100]
 
 
 def test_a_device_that_is_held_and_not_listed_is_gone_and_no_device() -> None:
-    cards = cards_of(state(device_entry(0), holdings=[holding("a", part(gpu(5), 50))]), BUILT_IN)
+    cards = state(device_entry(0), holdings=[holding("a", part(gpu(5), 50))]).devices
     assert [(card.name, card.state, card.device is None) for card in cards] == [
         ("gpu/0", Availability.FREE, False),
         ("gpu/5", Availability.GONE, True),
     ]
-    assert summary(cards) == (1, 1, 0, 0, 0, 1)
     assert counts(summary(cards)) == "1 device: 1 free; 1 held, not listed by the node"
 
 
 def test_each_state_is_counted_once() -> None:
     cards = [one(shown) for shown, *_ in CASES.values()]
     found = summary(cards)
-    assert found == (10, 1, 1, 5, 3, 0)
     assert counts(found) == "10 devices: 1 free, 1 in parts, 5 held, 3 out of service"
     assert counts(summary([])) == "no devices"
 
@@ -149,7 +135,7 @@ def test_each_state_is_counted_once() -> None:
 # Lines
 
 
-def drawn(card: Card, width: int = 100) -> str:
+def drawn(card: DeviceReport, width: int = 100) -> str:
     return line(card, Look(width, "#", ".")).plain.rstrip()
 
 
@@ -187,7 +173,7 @@ def test_a_bar_is_rounded_up_and_full_only_where_nothing_is_free(percent: int, b
 def test_why_nothing_lands_on_a_device_comes_before_its_pods() -> None:
     held = [holding("a", part(gpu(0), 10))]
     assert drawn(one(state(device_entry(0, **SICK), holdings=held))).endswith(" XID: 79; default/pod-a")
-    _, gone = cards_of(state(device_entry(1), holdings=held), BUILT_IN)
+    _, gone = state(device_entry(1), holdings=held).devices
     assert drawn(gone).split() == ["gpu/0", "not", "listed;", "default/pod-a"]
 
 
@@ -196,8 +182,8 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
     many = [replace(holding(f"{at}", part(gpu(0), 3)), name="\u4e2d" * 70) for at in range(30)]
     entry = device_entry(0, labels={"node.koordinator.sh/gpu-model": "NVIDIA-" + "X" * 90})
     shown = state(entry, device_entry(1, **SICK), holdings=many)
-    cards = cards_of(shown, BUILT_IN)
-    found = [ShownNode(shown, cards, cards)]
+    cards = shown.devices
+    found = [ShownNode(shown, cards)]
     assert max(text.cell_len for text in lines(found, Look(width))) <= width
 
 
@@ -220,8 +206,7 @@ def share_of_nic(percent: int) -> Any:
 def test_a_device_of_a_type_of_ones_own_is_drawn_by_its_units() -> None:
     known = Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)]))
     node = {"metadata": {"name": "n1", "annotations": {CLASSES: '{"queue":{"fast":10}}'}}}
-    shown = read_node("n1", None, None, node, known)
-    (card,) = cards_of(shown, known.types)
+    (card,) = report("n1", None, None, node, known).devices
     assert drawn(card).split() == ["queue/0", "..........", "0%"]
 
 
@@ -233,11 +218,11 @@ def test_a_terminal_without_blocks_is_drawn_in_ascii() -> None:
 
 def test_the_last_line_counts_what_is_shown_and_names_the_namespace() -> None:
     shown = state(device_entry(0), device_entry(1), holdings=[holding("a", part(gpu(0), 30))])
-    cards = cards_of(shown, BUILT_IN)
+    cards = shown.devices
     mine = [card for card in cards if card.is_of("default")]
     assert [card.id for card in mine] == ["GPU-0"]
-    assert last_line([ShownNode(shown, cards, cards)], "") == "1 node, 2 devices: 1 free, 1 in parts"
-    told = last_line([ShownNode(shown, mine, cards)], "default")
+    assert last_line([ShownNode(shown, cards)], "") == "1 node, 2 devices: 1 free, 1 in parts"
+    told = last_line([ShownNode(shown, mine)], "default")
     assert told == "1 node that Pods of namespace default use, 1 device: 1 in parts"
     assert last_line([], "team-a") == "no Pod of namespace team-a holds a device"
 
@@ -336,20 +321,20 @@ def test_a_terminal_is_drawn_between_40_and_100_columns_wide(width: int, wide: i
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Summary(0, 0, 0, 0, 0, 0), "no devices"),
-        (Summary(0, 0, 0, 0, 0, 2), "no devices; 2 held, not listed by the node"),
-        (Summary(1, 0, 0, 1, 0, 0), "1 device: 1 held"),
-        (Summary(2, 0, 1, 0, 1, 0), "2 devices: 1 in parts, 1 out of service"),
+        ((0, 0, 0, 0, 0), "no devices"),
+        ((0, 0, 0, 0, 2), "no devices; 2 held, not listed by the node"),
+        ((0, 0, 1, 0, 0), "1 device: 1 held"),
+        ((0, 1, 0, 1, 0), "2 devices: 1 in parts, 1 out of service"),
     ],
 )
-def test_devices_are_counted_in_words(found: Summary, told: str) -> None:
-    assert counts(found) == told
+def test_devices_are_counted_in_words(found: tuple[int, ...], told: str) -> None:
+    assert counts(dict(zip(Availability, found, strict=True))) == told
 
 
 def test_nodes_are_counted_too() -> None:
     shown = state(device_entry(0))
-    cards = cards_of(shown, BUILT_IN)
-    made = ShownNode(shown, cards, cards)
+    cards = shown.devices
+    made = ShownNode(shown, cards)
     assert last_line([], "") == "0 nodes, no devices"
     assert last_line([made, made], "") == "2 nodes, 2 devices: 2 free"
 
@@ -386,7 +371,7 @@ def test_of_a_device_that_is_held_in_part_each_resource_is_told() -> None:
         {"gpu-core": 10, "gpu-memory": GIB, "gpu-memory-ratio": 0},
         {"gpu-core": 90, "gpu-memory": 79 * GIB, "gpu-memory-ratio": 100},
     )
-    assert (card.state, card.bars) == (Availability.PARTS, ("gpu-core", "gpu-memory"))
+    assert card.state is Availability.PARTS
 
 
 def gpu_share(core: int = 0, memory: int = 0) -> Any:
@@ -424,18 +409,17 @@ def test_each_pod_is_shown_with_what_its_containers_have_of_the_card() -> None:
     held = [holding("a", part(gpu(0), 50), part(gpu(1), 50)), holding("b", part(gpu(0), 50))]
     told = {"koordgate.io/memory-limits": write_uses(USES)}
     shown = state(device_entry(0), device_entry(1), holdings=held, annotations=told)
-    first, second = cards_of(shown, BUILT_IN)
+    first, second = shown.devices
     assert [one.container for one in first.uses_of(held[0])] == ["side", "main"]
     assert second.uses == ()
-    said = tabled(wide_table([ShownNode(shown, [first, second], [first, second])]))
+    said = tabled(wide_table([ShownNode(shown, [first, second])]))
     for words in ("main uses 3Gi of at most 40Gi (enforced)", "side uses 512Mi (accounting)"):
         assert said.count(words) == 1
-        assert words in tabled(devices_table([shown], BUILT_IN))
-    listed = document([(shown, [first, second])])["nodes"][0]["devices"]
-    assert [len(one["memoryUse"]) for one in listed] == [4, 0]
-    assert listed[0]["memoryUse"][0] == {
-        "namespace": "default",
-        "pod": "pod-a",
+        assert words in tabled(devices_table([shown]))
+    listed = document([shown], BUILT_IN)["nodes"][0]["devices"]
+    assert [len(one["uses"]) for one in listed] == [4, 0]
+    assert listed[0]["uses"][0] == {
+        "pod": "default/pod-a",
         "container": "side",
         "state": "missing",
         "used": 45 * GIB,
@@ -454,6 +438,6 @@ def tabled(table: Table) -> str:
 
 def test_what_cannot_be_read_of_memory_is_a_problem_and_every_card_is_shown() -> None:
     shown = state(device_entry(0), annotations={"koordgate.io/memory-limits": "[]"})
-    assert [one.uses for one in cards_of(shown, BUILT_IN)] == [()]
+    assert [one.uses for one in shown.devices] == [()]
     (problem,) = shown.problems
     assert problem.startswith("Device n1: annotation koordgate.io/memory-limits: a list where an object must be")

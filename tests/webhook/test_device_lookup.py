@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 from builders import device_entry, device_object, gpu, holding, part
+from nodereports import report
 
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
 from console.devices.cordoncommands import address_of, find_device, is_begun
-from console.devices.nodestate import CommandError, Known, NodeState, read_node
-from webhook.ledger.kube import record_or_error
+from console.devices.nodes import CommandError
+from webhook.view.nodereport import NodeReport
 
 Raw = dict[str, Any]
 
@@ -23,7 +24,7 @@ def nic(minor: int, bus: str) -> Raw:
     return {"type": "rdma", "id": bus, "minor": minor, "health": True, "resources": resources}
 
 
-def states() -> list[NodeState]:
+def states() -> list[NodeReport]:
     """n1: two cards, a NIC, a device that only a Pod names; n2: two cards, one address as on n1; a cordon alone."""
     objects = {
         "n1": [card(0, "GPU-aaaa1111-x", "0000:3B:00.0"), card(1, "GPU-aaaa2222-x", "0000:3c:00.0"), nic(1, "01:00.0")],
@@ -34,8 +35,7 @@ def states() -> list[NodeState]:
         obj = device_object(*entries, name=name)
         obj["metadata"]["annotations"] = {CORDONED: "GPU-dddd-gone"} if name == "n2" else {}
         held = [holding("a", part(gpu(7, device_id="GPU-eeee-stray"), 10))] if name == "n1" else []
-        record = {"metadata": {"name": name, "resourceVersion": "1"}, "spec": write_spec(held)}
-        made.append(read_node(name, obj, record_or_error(record), None, Known()))
+        made.append(report(name, obj, write_spec(held)))
     return made
 
 
@@ -150,8 +150,7 @@ def test_four_characters_begin_an_id(identity: str, word: str, *, begun: bool) -
 def test_a_minor_has_nine_digits(word: str, *, there: bool) -> None:
     minors = [123456789, 1234567890]
     held = [holding(str(at), part(gpu(minor, device_id=f"GPU-{at}"), 10)) for at, minor in enumerate(minors)]
-    record = {"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": write_spec(held)}
-    found = [read_node("n1", device_object(name="n1"), record_or_error(record), None, Known())]
+    found = [report("n1", device_object(name="n1"), write_spec(held))]
     if there:
         assert find_device(found, word).id == "GPU-0"
     else:

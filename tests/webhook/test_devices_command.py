@@ -16,6 +16,7 @@ from fake_kube import FakeKube, answer, drop, hold
 from foreignpods import install
 from hypothesis import given
 from kubeconfigs import write_kubeconfig
+from nodereports import report
 from strategies import json_near
 
 from allocator.vocabulary.adopted import Product
@@ -25,9 +26,8 @@ from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodeallocation import write_spec
 from console import reading
-from console.devices import nodestate
-from console.devices.cards import cards_of, document
-from console.devices.nodestate import Known, read_node
+from console.devices.cards import document
+from console.devices.nodes import Known, SeenNodes
 from koordgate.cli import main
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
@@ -39,7 +39,6 @@ from koordgate.kube.resource import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from webhook.ledger.kube import record_or_error
 from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]
@@ -123,15 +122,15 @@ async def test_the_table_has_each_device_with_its_health_and_who_holds_it(cluste
 async def test_as_yaml_the_same_is_data(cluster: FakeKube, cli: Koordgate) -> None:
     said = await cli("devices", "n1", "--output", "yaml")
     (node,) = yaml.safe_load(said.out)["nodes"]
-    assert node["node"] == "n1"
+    assert (node["name"], [one["name"] for one in node["holders"]]) == ("n1", ["pod-a", "pod-b"])
     card, sick, network = node["devices"]
-    assert card["resources"]["gpu-memory"] == {"used": 40 * 2**30, "total": 80 * 2**30}
-    assert [(pod["name"], pod["amounts"]["gpu-core"], pod["containers"]) for pod in card["pods"]] == [
-        ("pod-a", 30, ["main"]),
-        ("pod-b", 20, ["main"]),
+    assert card["amounts"] == [[100, 50, 50], [80 * 2**30, 40 * 2**30, 40 * 2**30]]
+    assert card["shares"] == [
+        {"holder": 0, "amounts": [30, 24 * 2**30], "containers": ["main"]},
+        {"holder": 1, "amounts": [20, 16 * 2**30], "containers": ["main"]},
     ]
-    assert (sick["healthy"], sick["reason"], sick["cordoned"]) == (False, "XID: 79", False)
-    assert (network["numaNode"], network["pcieRoot"]) == (1, "pci0000:00")
+    assert (sick["health"], sick["why"], sick["state"]) == ("unhealthy", "XID: 79", "outOfService")
+    assert (network["numa"], network["pcie"]) == (1, "pci0000:00")
 
 
 async def test_as_json_it_is_the_same_document_as_in_yaml(cluster: FakeKube, cli: Koordgate) -> None:
@@ -163,8 +162,8 @@ async def test_what_resource_claims_hold_is_shown_beside_the_pods(cluster: FakeK
     assert "resourceclaim team/c: gpu-core 100" in said.out
     assert said.err == ""
     (node,) = yaml.safe_load((await cli("devices", "n2", "--output", "yaml")).out)["nodes"]
-    (holder,) = node["devices"][0]["pods"]
-    assert (holder["kind"], holder["name"], holder["uid"]) == ("ResourceClaim", "c", "uid-c")
+    (holder,) = node["holders"]
+    assert (holder["kind"], holder["name"], holder["uid"]) == ("claim", "c", "uid-c")
 
 
 @pytest.mark.parametrize(("status", "told"), [(403, "what ResourceClaims hold is not shown"), (404, "")])
@@ -195,7 +194,7 @@ async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, cl
     fake.put(NODE_ALLOCATIONS.path(), record("n3", holding("a", part(gpu(5), 50))))
     said = await cli("devices")
     assert "GPU-5" in said.out
-    assert "not in the Device object" in said.out
+    assert "the node has no such device" in said.out
     assert "default/pod-a: gpu-core 50" in said.out
 
 
@@ -246,15 +245,9 @@ async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake:
 def test_whatever_stands_in_the_objects_a_node_can_be_read_and_reported(value: Any) -> None:
     spec = value if isinstance(value, dict) else {"allocations": value}
     known = Known(BUILT_IN.with_types([own_type("queue", "example.com/queue", Unit.UNITS)]))
-    state = read_node(
-        "n1",
-        {"metadata": {"name": "n1"}, "spec": spec},
-        record_or_error({"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": spec}),
-        {"metadata": {"name": "n1", "annotations": {CLASSES: value, CORDONED: value}}},
-        known,
-    )
-    nodes = document([(state, cards_of(state, known.types))])["nodes"]
-    assert [node["node"] for node in nodes] == ["n1"]
+    node = {"metadata": {"name": "n1", "annotations": {CLASSES: value, CORDONED: value}}}
+    shown = report("n1", {"metadata": {"name": "n1"}, "spec": spec}, spec, node, known)
+    assert [one["name"] for one in document([shown], known.types)["nodes"]] == ["n1"]
 
 
 # Cordons
@@ -306,7 +299,7 @@ async def test_others_cordons_and_annotations_stay(cluster: FakeKube, cli: Koord
     await cli("cordon", "n1/0000:01:00.0")
     assert cordoned(cluster) == "0000:01:00.0,GPU-1,GPU-gone"
     said = await cli("uncordon", "n1/GPU-gone")
-    assert "GPU-gone (not in the Device object, nor a class of the Node) is not cordoned" in said.out
+    assert "GPU-gone (the node has no such device) is not cordoned" in said.out
     assert cordoned(cluster) == "0000:01:00.0,GPU-1"
     assert cluster.get(DEVICES.path("n1"))["metadata"]["annotations"]["other"] == "stays"
 
@@ -389,10 +382,7 @@ async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
     annotations = fake.get(NODES.path("n5"))["metadata"]["annotations"]
     assert (annotations[CORDONED], annotations["other"]) == ("fast", "stays")
     (node,) = yaml.safe_load((await cli("devices", "n5", "--output", "yaml", *queues)).out)["nodes"]
-    assert [(one["id"], one["cordoned"], one["healthy"]) for one in node["devices"]] == [
-        ("fast", True, False),
-        ("spare", False, True),
-    ]
+    assert [(one["id"], one["health"]) for one in node["devices"]] == [("fast", "cordoned"), ("spare", "healthy")]
 
     assert "is not cordoned; it takes new Pods" in (await cli("uncordon", "n5/fast", *queues)).out
     assert CORDONED not in fake.get(NODES.path("n5"))["metadata"]["annotations"]
@@ -404,7 +394,7 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
     obj = fake.get(NODES.path("n5"))
     obj["metadata"]["annotations"][CORDONED] = "gone,fast"
     fake.put(NODES.path(), obj)
-    assert "gone (not in the Device object, nor" in (await cli("uncordon", "n5/gone", *queues)).out
+    assert "gone (the node has no such device)" in (await cli("uncordon", "n5/gone", *queues)).out
     assert fake.get(NODES.path("n5"))["metadata"]["annotations"][CORDONED] == "fast"
 
 
@@ -700,7 +690,9 @@ async def test_a_list_that_ends_at_its_bound_shows_no_device_as_free(
         bound = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"nodeName": "n1"}}
         cluster.put(PODS.path(namespace="default"), bound)
     adoption = replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI}))
-    assert (await nodestate.read_others(kube, adoption)).unread.startswith(
+    seen = SeenNodes(Known(adoption=adoption))
+    await seen.list_pods(kube)
+    assert seen.no_pods.startswith(
         "what Pods of other products hold is not known, so every GPU counts as held: pods: there are more than 2"
     )
 
@@ -711,11 +703,12 @@ async def test_pods_of_up_to_eight_nodes_are_listed_node_by_node(
 ) -> None:
     adoption = replace(adoption_of(WebhookSettings()), peers=frozenset({Product.HAMI}))
     names = [f"n{at}" for at in range(nodes)]
-    await nodestate.read_others(kube, adoption, [*names, *names])
+    seen = SeenNodes(Known(adoption=adoption))
+    await seen.list_pods(kube, [*names, *names])
     queries = [one.query for one in fake.seen("list", "pods")]
     assert (len(queries), {one["limit"] for one in queries}) == (asked, {"250"})
     bound = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
     selected = [f"spec.nodeName={name}" for name in names] if nodes < 9 else [bound]
     assert [one["fieldSelector"] for one in queries] == selected
-    await nodestate.read_others(kube, adoption)
+    await seen.list_pods(kube)
     assert fake.seen("list", "pods")[-1].query["fieldSelector"] == bound

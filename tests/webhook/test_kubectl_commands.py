@@ -17,17 +17,17 @@ from commands import Koordgate, Said
 from fake_kube import FakeKube, answer, drop
 from foreignpods import hami, install, kai, put_pod, reservation
 from kubeconfigs import write_kubeconfig
+from nodereports import devices_in, report
 
 from allocator.vocabulary.cpunode import CpuShare, NumaShare
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import CORDONED
 from allocator.wire.nodeallocation import write_spec
 from console import terminal
-from console.devices.nodestate import Known, NodeState, read_node
-from console.devices.podcommand import Holder, holders, pods_table
+from console.devices.podcommand import OnNode, holders, pods_table
 from koordgate.cli import main
 from koordgate.kube.resource import CONFIG_MAPS, DEVICES, NODE_ALLOCATIONS, NODES, PODS
-from webhook.ledger.kube import record_or_error
+from webhook.view.nodereport import NodeReport
 
 Raw = dict[str, Any]
 
@@ -98,10 +98,10 @@ async def test_top_as_data_is_the_document_of_devices(cluster: FakeKube, koordga
         {"devices": 2, "free": 1, "inParts": 1, "held": 0, "outOfService": 0, "gone": 0},
     )
     (node,) = document["nodes"]
-    assert node["holdingsKnown"] is True
-    assert [(one["id"], one["state"], one["free"]["gpu-core"]) for one in node["devices"]] == [
-        ("GPU-aaaa1111", "InParts", 50),
-        ("GPU-aaaa2222", "Free", 100),
+    assert (node["blocked"], node["unseen"]) == ("", False)
+    assert [(one["id"], one["state"], one["free"]["gpu-core"]) for one in devices_in(document).values()] == [
+        ("GPU-aaaa1111", "inParts", 50),
+        ("GPU-aaaa2222", "free", 100),
     ]
 
 
@@ -118,7 +118,8 @@ async def test_what_top_cannot_read_counts_as_held_and_is_told(cluster: FakeKube
     assert said.out.splitlines()[-1] == "1 node, 1 device: 1 held"
     assert "koordgate top: Node n2: its holdings are unknown" in said.err
     (node,) = json.loads((await koordgate("top", "n2", "-o", "json")).out)["nodes"]
-    assert (node["holdingsKnown"], node["devices"][0]["free"]["gpu-core"]) == (False, 0)
+    assert "an administrator must correct or delete it" in node["blocked"]
+    assert node["devices"][0]["amounts"][0] == [100, 100, 0]
 
 
 @pytest.mark.parametrize(
@@ -245,6 +246,7 @@ async def test_a_device_is_cordoned_and_put_back_by_each_of_its_names(
 # docs/kubectl.md
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
+MAP = (Path(__file__).resolve().parents[2] / "docs" / "map.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -299,9 +301,9 @@ async def test_each_command_of_the_page_prints_what_the_page_shows(
 async def test_the_page_names_each_field_of_the_documents(documented: FakeKube, koordgate: Koordgate) -> None:
     (node,) = (top := json.loads((await koordgate("top", "-o", "json")).out))["nodes"]
     (pod, *_) = json.loads((await koordgate("pod", "-o", "json")).out)["pods"]
-    fields = {*top, *top["summary"], *node, *node["devices"][0], *node["devices"][0]["pods"][0], *pod}
-    fields |= set(pod["devices"][0])
-    assert sorted(name for name in fields if f"`{name}`" not in PAGE) == []
+    assert sorted(name for name in {*pod, *pod["devices"][0]} if f"`{name}`" not in PAGE) == []
+    fields = {*top, *top["summary"], *node, *node["devices"][0], *node["devices"][0]["shares"][0], *node["holders"][0]}
+    assert sorted(name for name in fields if f"{name}`" not in PAGE + MAP) == []
 
 
 # Pods of other products
@@ -319,8 +321,7 @@ def shared(cluster: FakeKube, koordgate: Koordgate) -> FakeKube:
 
 
 async def cards(koordgate: Koordgate, *words: str) -> dict[str, Raw]:
-    nodes = json.loads((await koordgate("top", "-o", "json", *words)).out)["nodes"]
-    return {card["id"]: card for node in nodes for card in node["devices"]}
+    return devices_in(json.loads((await koordgate("top", "-o", "json", *words)).out))
 
 
 async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: FakeKube, koordgate: Koordgate) -> None:
@@ -332,7 +333,7 @@ async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: Fa
     assert row.endswith("lab/theirs (hami)")
     assert "lab/theirs (hami): gpu-core 30" in (await koordgate("devices", "n1")).out
     card = (await cards(koordgate))["GPU-aaaa2222"]
-    assert (card["state"], card["free"]["gpu-core"], card["free"]["gpu-memory"]) == ("InParts", 70, 40 * 2**30)
+    assert (card["state"], card["free"]["gpu-core"], card["free"]["gpu-memory"]) == ("inParts", 70, 40 * 2**30)
     (pod,) = card["pods"]
     assert (pod["product"], pod["evidence"], pod["doubt"]) == ("hami", "hami.io/vgpu-devices-allocated", "")
     assert list(await cards(koordgate, "-n", "lab")) == ["GPU-aaaa2222"]
@@ -340,7 +341,7 @@ async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: Fa
 
 async def test_a_product_that_the_settings_do_not_name_does_not_count(shared: FakeKube, koordgate: Koordgate) -> None:
     install(shared)
-    assert (await cards(koordgate))["GPU-aaaa2222"]["state"] == "Free"
+    assert (await cards(koordgate))["GPU-aaaa2222"]["state"] == "free"
     assert not any("/pods" in one.path for one in shared.requests)
 
 
@@ -349,7 +350,7 @@ async def test_the_settings_may_be_given_or_be_in_another_namespace(
 ) -> None:
     obj = {"metadata": {"name": "koordgate"}, "data": {"config.yaml": ""}}
     shared.put(CONFIG_MAPS.path(namespace="elsewhere"), obj)
-    assert (await cards(koordgate, "--installed-in", "elsewhere"))["GPU-aaaa2222"]["state"] == "Free"
+    assert (await cards(koordgate, "--installed-in", "elsewhere"))["GPU-aaaa2222"]["state"] == "free"
     file = tmp_path / "settings.yaml"
     file.write_text(PEERS, encoding="utf-8")
     assert (await cards(koordgate, "--installed-in", "elsewhere", "--config", str(file)))["GPU-aaaa2222"]["pods"]
@@ -379,14 +380,14 @@ async def test_where_pods_may_not_be_listed_no_gpu_counts_as_free(shared: FakeKu
     assert said.out.splitlines()[-1] == "2 nodes, 3 devices: 3 held"
     assert "Pods of other products may hold it" in (await koordgate("top", "-o", "wide")).out
     node, _ = json.loads((await koordgate("top", "-o", "json")).out)["nodes"]
-    assert node["holdingsKnown"] is False
-    assert {amount for card in node["devices"] for amount in card["free"].values()} == {0}
+    assert node["unseen"] is True
+    assert {free for card in node["devices"] for _, _, free in card["amounts"]} == {0}
 
 
 async def test_a_statement_that_cannot_be_read_holds_all_cards_in_doubt(shared: FakeKube, koordgate: Koordgate) -> None:
     put_pod(shared, hami("nonsense", name="theirs", namespace="lab"))
     found = await cards(koordgate, "n1")
-    assert [card["state"] for card in found.values()] == ["Held", "Held"]
+    assert [card["state"] for card in found.values()] == ["held", "held"]
     assert "nonsense" in found["GPU-aaaa2222"]["pods"][0]["doubt"]
     assert "lab/theirs (hami, in doubt)" in (await koordgate("top", "n1", "-o", "wide")).out
 
@@ -395,7 +396,7 @@ async def test_a_card_that_others_share_counts_once_and_names_all(shared: FakeKu
     put_pod(shared, reservation("g", "GPU-bbbb1111", node="n2"))
     put_pod(shared, kai("g", name="sharer", namespace="lab", node="n2"))
     card = (await cards(koordgate, "n2"))["GPU-bbbb1111"]
-    assert card["resources"]["gpu-core"] == {"used": 100, "total": 100}
+    assert card["amounts"][0] == [100, 100, 0]
     assert [(pod["name"], pod["within"]) for pod in card["pods"]] == [("reserve", ""), ("sharer", "uid-reserve")]
 
 
@@ -446,17 +447,16 @@ async def test_a_node_named_like_a_selector_selects_nothing(shared: FakeKube, ko
 
 
 async def test_the_page_names_each_field_of_a_pod_of_another_product(shared: FakeKube, koordgate: Koordgate) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
     (pod,) = (await cards(koordgate))["GPU-aaaa2222"]["pods"]
-    assert [field for field in pod if f"`{field}`" not in page] == []
+    assert [field for field in pod if f"`{field}`" not in MAP] == []
 
 
 # What Pods hold, as lines
 
 
-def many_cards(count: int) -> list[Holder]:
+def many_cards(count: int) -> list[OnNode]:
     card = [part(gpu(at, device_id=f"GPU-{at}"), 10) for at in range(count)]
-    return [Holder("n1", team("a", *card))]
+    return [OnNode("n1", team("a", *card))]
 
 
 @pytest.mark.parametrize(
@@ -492,14 +492,13 @@ def test_eight_devices_of_a_pod_are_named_and_the_others_counted(
 def test_the_cpus_of_a_pod_are_told_by_set_and_numa_node(
     cpus: CpuShare | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    terminal.show(pods_table([Holder("n1", team("a", cpus=cpus))], wide=False))
+    terminal.show(pods_table([OnNode("n1", team("a", cpus=cpus))], wide=False))
     assert capsys.readouterr().out.splitlines()[1].split("   ")[-1].strip() == told
 
 
 def test_holders_come_by_namespace_name_and_node() -> None:
-    def of(node: str, *held: Holding) -> NodeState:
-        record = {"metadata": {"name": node, "resourceVersion": "1"}, "spec": write_spec(held)}
-        return read_node(node, None, record_or_error(record), None, Known())
+    def of(node: str, *held: Holding) -> NodeReport:
+        return report(node, None, write_spec(held))
 
     card = gpu(0, device_id="GPU-0")
     made = [of("n2", team("a", part(card, 1)), holding("z", part(card, 1))), of("n1", team("a", part(card, 1)))]

@@ -1,6 +1,7 @@
 """Devices as they change: what watches bring, and the page that fits a terminal."""
 
 import asyncio
+import functools
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -13,14 +14,13 @@ from claims import claim, listed, resource_slice, result
 from fake_kube import FakeKube, answer
 from foreignpods import hami, put_pod
 from kubeconfigs import write_kubeconfig
+from nodereports import report
 from terminals import on_terminal
 from waiting import until
 
 from allocator.vocabulary.adopted import Product
-from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.wire.nodeallocation import write_spec
-from console.devices.cards import Availability, cards_of
-from console.devices.nodestate import Known, read_node
+from console.devices.nodes import Known
 from console.devices.topcommand import LiveNodes, Look, ShownNode, page
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
@@ -28,6 +28,7 @@ from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESO
 from koordgate.kube.watch import WatchPace
 from webhook.ledger.kube import cluster_store
 from webhook.settings import WebhookSettings, adoption_of
+from webhook.view.nodereport import Availability
 
 Raw = dict[str, Any]
 KNOWN = Known(drivers=WebhookSettings().claimed)
@@ -64,7 +65,7 @@ async def live(cluster: FakeKube, kube: KubeClient) -> AsyncIterator[LiveNodes]:
 
 
 def shown(live: LiveNodes) -> dict[str, list[Availability]]:
-    return {state.node: [card.state for card in cards_of(state, BUILT_IN)] for state in live.states()}
+    return {one.name: [device.state for device in one.devices] for one in live.reports()}
 
 
 async def test_what_pods_hold_is_followed(cluster: FakeKube, live: LiveNodes) -> None:
@@ -137,16 +138,15 @@ async def test_without_the_right_to_claims_the_rest_is_shown_and_that_is_told(
         assert "what ResourceClaims hold is not shown" in live.problems()[0]
 
 
-def refused(live: LiveNodes) -> int:
-    return len([one for one in live._others if one.last_error is not None])
+def both_refused(live: LiveNodes) -> bool:
+    return all(one.last_error is not None for one in live._claims)
 
 
 async def test_of_two_rights_that_are_missing_the_one_to_claims_is_told(cluster: FakeKube, kube: KubeClient) -> None:
     for resource in ("resourceclaims", "resourceslices"):
         cluster.faults.always("list", resource, answer(403, f"no {resource} for you"))
     async for live in following(kube):
-        while refused(live) < 2:
-            await live.news()
+        await until(functools.partial(both_refused, live))
         (told,) = live.problems()
         assert "no resourceclaims for you" in told
 
@@ -162,11 +162,11 @@ async def test_without_the_right_to_list_it_ends_and_says_so(
 
 
 async def test_a_status_of_a_node_is_no_news(cluster: FakeKube, live: LiveNodes) -> None:
-    before = live.states()
+    before = live.reports()
     cluster.put(NODES.path(), {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready"}]}})
     cluster.put(NODES.path(), {"metadata": {"name": "n2", "labels": {"a": "b"}}, "status": {}})
-    await until(lambda: live.states()[1] is not before[1])
-    assert live.states()[0] is before[0]
+    await until(lambda: live.reports()[1] is not before[1])
+    assert live.reports()[0] is before[0]
 
 
 async def test_a_watch_that_fails_is_told_until_it_succeeds(cluster: FakeKube, live: LiveNodes) -> None:
@@ -186,9 +186,7 @@ def many(nodes: int) -> list[ShownNode]:
     made = []
     for at in range(nodes):
         obj = device_object(*(device_entry(minor) for minor in range(8)), name=f"n{at}")
-        state = read_node(f"n{at}", obj, None, None, Known())
-        cards = cards_of(state, BUILT_IN)
-        made.append(ShownNode(state, cards, cards))
+        made.append(ShownNode(shown := report(f"n{at}", obj), shown.devices))
     return made
 
 

@@ -14,13 +14,22 @@ from allocator.vocabulary.device import LANE_WEIGHT, Links
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.wire.nodetopology import PodCpuAlloc
-from webhook.view.nodereport import CpuReport, DeviceReport, Holder, NodeReport, told_tails
+from webhook.view.nodereport import Availability, CpuReport, DeviceReport, Holder, NodeReport, told_tails
 
 VERSION: Final = 1
 """Of the schema; a change that an older page would misread makes it greater."""
 
 MAX_EXPLANATION: Final = 1024
 """Characters of an explanation."""
+
+STATES: Final = {
+    Availability.FREE: "free",
+    Availability.PARTS: "inParts",
+    Availability.HELD: "held",
+    Availability.OUT: "outOfService",
+    Availability.GONE: "gone",
+}
+"""What the states of devices are called there."""
 
 _SHORT: Final = 256  # characters; names of Kubernetes have at most 253
 _MAX_INTEGER: Final = 2**63 - 1  # JSON readers and orjson take no larger integer
@@ -58,6 +67,7 @@ def node_entry(report: NodeReport) -> Raw:
     return {
         "name": cut(report.name),
         "blocked": cut(report.blocked, MAX_EXPLANATION),
+        "unseen": report.unseen,
         "undelivered": cut(report.undelivered, MAX_EXPLANATION),
         "devices": devices,
         "links": _links(report.links, report.devices),
@@ -78,8 +88,8 @@ class _Holders:
         """The place of a holder, which is taken in."""
         if isinstance(one, ForeignHolding):
             note = f"by {one.peer.value}, {one.evidence}" + (f": {one.why}" if one.why else "")
-            stated = {"product": one.peer.value, "doubt": one.doubt is not None, "within": cut(one.within)}
-            return self._add("foreign", one, note, **stated)
+            stated = {"product": one.peer.value, "evidence": cut(one.evidence), "doubt": cut(one.why, MAX_EXPLANATION)}
+            return self._add("foreign", one, note, **stated, within=cut(one.within))
         if one.fence:
             return self._add("claim", one, "ResourceClaim (DRA)")
         return self._add("pod", one, _note(one), numa=[cell.node for cell in one.cpus.numa] if one.cpus else [])
@@ -155,7 +165,7 @@ def _device(one: DeviceReport, holders: _Holders) -> Raw:
         "numa": device.numa_node if device else None,
         "pcie": cut(device.pcie or "") if device else "",
         "bus": cut(device.bus) if device else "",
-        "state": one.state.value,
+        "state": STATES[one.state],
         "health": one.health.value,
         "why": cut(one.why, MAX_EXPLANATION),
         "amounts": [[_number(of.get(tail, 0)) for of in (one.total, one.used, one.free)] for tail in tails],

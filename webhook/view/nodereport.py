@@ -19,6 +19,7 @@ from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
+from allocator.wire.noderuntime import read_uses
 from allocator.wire.nodetopology import NodeTopology, PodCpuAlloc
 from webhook.view.cluster import ClusterView
 from webhook.view.snapshots import pools_on
@@ -138,6 +139,7 @@ class NodeReport:
     blocked: str = ""  # why it is not known who holds what there; "" if it is
     unseen: bool = False  # whether Pods of other products are not known, so that any GPU may be held by one
     undelivered: str = ""  # why no Pod gets cards there; "" if some do
+    cordoned: frozenset[str] = frozenset()  # ids of devices that an administrator has cordoned, gone ones too
     problems: tuple[str, ...] = ()  # what could not be read, a sentence each
 
     def held(self, identity: str) -> list[tuple[Holder, Share]]:
@@ -147,11 +149,15 @@ class NodeReport:
 
 def report_of(view: ClusterView, name: str, types: DeviceTypes, *, unseen: bool = False) -> NodeReport:
     """A node as it is known now; `unseen`: Pods of other products are not known."""
-    node, blocked = view.snapshot(name), view.nodes.blocked(name)
+    node, blocked, listed = view.snapshot(name), view.nodes.blocked(name), view.nodes.devices(name)
     if blocked:
         node = replace(node, devices=tuple(view.devices(name)))
-    topology, uses = view.nodes.topology(name), view.nodes.uses(name)
-    return node_report(node, types, topology=topology, uses=uses, blocked=blocked, unseen=unseen)
+    uses, unclear = read_uses(listed.memory_uses) if listed is not None else ((), "")
+    topology = view.nodes.topology(name)
+    report = node_report(node, types, topology=topology, uses=uses, blocked=blocked, unseen=unseen)
+    problems = [f"Device {name}: {one}" for one in (*(listed.problems if listed is not None else ()), unclear) if one]
+    problems += [f"Node {name}: its holdings are unknown: {blocked}"] if blocked else []
+    return replace(report, cordoned=listed.cordoned if listed else frozenset(), problems=tuple(problems))
 
 
 def node_report(

@@ -6,11 +6,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.vocabulary.delivery import MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import InvariantError
 from allocator.wire.deviceobject import NodeDevices
-from allocator.wire.noderuntime import read_uses
 from allocator.wire.nodetopology import NodeTopology
 from webhook.view.changes import Changes
 from webhook.view.nodeselection import PREFER_NO_SCHEDULE, selected, tolerated
@@ -157,11 +155,6 @@ class NodeTable:
         """A node's Device object; None where it has none."""
         inventory = self._known.get(name)
         return inventory.devices if inventory else None
-
-    def uses(self, name: str) -> tuple[MemoryUse, ...]:
-        """What containers of a node have of their cards' memory."""
-        devices = self.devices(name)
-        return read_uses(devices.memory_uses)[0] if devices is not None else ()
 
     def topology(self, name: str) -> NodeTopology | None:
         """A node's NodeResourceTopology; None where it has none."""
