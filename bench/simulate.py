@@ -126,7 +126,9 @@ def workloads(count: int, chance: random.Random, on: int) -> Iterator[Raw]:
                 "spec": {**spec, "template": template(number, asks)},
             }
         else:
-            spec = {"parallelism": replicas, "completions": replicas, "template": template(number, asks)}
+            made = template(number, asks)
+            made["spec"]["restartPolicy"] = "Never"
+            spec = {"parallelism": replicas, "completions": replicas, "template": made}
             yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
         left, number = left - replicas, number + 1
 

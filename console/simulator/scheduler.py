@@ -207,7 +207,8 @@ def _listed(names: Sequence[str]) -> str:
 Plain = Callable[[Mapping[str, Any], Mapping[str, int], Sequence[NodeCandidate], Mapping[str, Mapping[str, int]]], str]
 """Of a Pod's spec, the sum of its requests, the nodes on which it fits, and what is requested on nodes: a name."""
 
-_MAX_ASKED: Final = 64  # amounts of one resource for which the nodes are remembered
+_Ask = tuple[str, int, bool]  # a resource, an amount, and whether a node that does not state it has enough
+_MAX_ASKED: Final = 64  # what Pods ask for, and for which the nodes are remembered (make bench NAME=simulate)
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
@@ -250,11 +251,8 @@ class KubeScheduler:
         self._candidates: dict[str, NodeCandidate] = {}
         self._names: list[str] = []
         self._used: dict[str, Counter[str]] = {}
-        self._free: dict[str, dict[str, int]] = {}  # resource -> node that states it -> what no Pod requests
-        # Resource -> an amount, and whether a node that states none has enough -> the nodes that have too little.
-        self._lacking: dict[str, dict[tuple[int, bool], set[str]]] = {}
-        # What a Pod asks for -> the names of the nodes that have enough for it, in order; forgotten when one gets more.
-        self._enough: dict[frozenset[tuple[str, int, bool]], tuple[str, ...]] = {}
+        # What a Pod asks for -> the nodes that have enough for it, by name.
+        self._enough: dict[frozenset[_Ask], list[str]] = {}
         self._fussy: set[str] = set()  # nodes that may refuse a Pod for which they have enough
         # A Pod -> why it fits nowhere; forgotten when a Node or what is requested there changes.
         self._refused: dict[bytes, tuple[str, ...]] = {}
@@ -268,20 +266,12 @@ class KubeScheduler:
         name = node["metadata"]["name"]
         if name not in self._candidates:
             insort(self._names, name)
-        self._enough.clear()
         self._candidates[name] = new = candidate(node, allocatable(node, devices))
-        used: Mapping[str, int] = self._used.get(name, {})
-        for free in self._free.values():
-            free.pop(name, None)
-        for what, total in new.allocatable.items():
-            self._free.setdefault(what, {})[name] = total - used.get(what, 0)
-        for what in self._lacking:
-            self._note_left(what, name)
         if closed_to_some(new):
             self._fussy.add(name)
         else:
             self._fussy.discard(name)
-        self._refused.clear()
+        self._changed(name)
 
     def count(self, pod: Mapping[str, Any]) -> None:
         """Count a Pod's requests on its node, if it is bound and not finished.
@@ -299,14 +289,31 @@ class KubeScheduler:
         node = pod["spec"].get("nodeName")
         if not node or finished(pod):
             return
-        self._refused.clear()
         used = self._used.setdefault(node, Counter())
         for name, amount in pod_amounts(pod["spec"]).items():
             used[name] += amount * times
-            free = self._free.get(name, {})
-            if node in free:
-                free[node] -= amount * times
-                self._note_left(name, node)
+        self._changed(node)
+
+    def _changed(self, node: str) -> None:
+        """A Node, or what is requested there, is another one."""
+        self._refused.clear()
+        if node not in self._candidates:
+            return
+        for asks, names in self._enough.items():
+            at = bisect_left(names, node)
+            known, enough = names[at : at + 1] == [node], self._has(node, asks)
+            if enough and not known:
+                names.insert(at, node)
+            elif known and not enough:
+                del names[at]
+
+    def _has(self, node: str, asks: Iterable[_Ask]) -> bool:
+        """Whether a node has enough left for these asks."""
+        total = self._candidates[node].allocatable
+        used: Mapping[str, int] = self._used.get(node, {})
+        return all(
+            unstated if what not in total else used.get(what, 0) + much <= total[what] for what, much, unstated in asks
+        )
 
     def extends(self, pod: Mapping[str, Any]) -> bool:
         """Whether the extender is called for a Pod."""
@@ -390,11 +397,10 @@ class KubeScheduler:
             names: of the nodes that are looked at.
         """
         asks = frozenset((what, much, what in left) for what, much in asked.items() if much)
-        fitting: Sequence[str]
         if names is self._names:
-            fitting = self._with_enough(asks)
+            fitting: Sequence[str] = self._with_enough(asks)
         else:
-            fitting = [name for name in names if not any(name in self._lack(*ask) for ask in asks)]
+            fitting = [name for name in names if self._has(name, asks)]
         asked_of = set(fitting) if selects(spec) else self._fussy
         if not asked_of:
             return fitting
@@ -402,46 +408,13 @@ class KubeScheduler:
             name for name in fitting if name not in asked_of or why_not(spec, {}, self._candidates[name], {}) is None
         ]
 
-    def _with_enough(self, asks: frozenset[tuple[str, int, bool]]) -> tuple[str, ...]:
-        """The nodes that have enough for these asks, by name; remembered, and shortened as nodes fill up."""
-        known = self._enough.get(asks)
-        if known is None:
+    def _with_enough(self, asks: frozenset[_Ask]) -> tuple[str, ...]:
+        """The nodes that have enough for these asks, by name; remembered, because many Pods ask for the same."""
+        if asks not in self._enough:
             if len(self._enough) >= _MAX_ASKED:
                 self._enough.clear()
-            lacking = set().union(*(self._lack(*ask) for ask in asks))
-            known = self._enough[asks] = tuple(name for name in self._names if name not in lacking)
-        return known
-
-    def _lack(self, what: str, much: int, unstated: bool) -> set[str]:  # noqa: FBT001 it is a part of what is asked
-        """The nodes that have less than this left of a resource; remembered, because many Pods ask for the same."""
-        asked = self._lacking.setdefault(what, {})
-        known = asked.get((much, unstated))
-        if known is None:
-            if len(asked) >= _MAX_ASKED:
-                asked.clear()
-                self._enough.clear()  # it is kept right by what is forgotten here
-            free, instead = self._free.get(what, {}), much if unstated else 0
-            known = asked[much, unstated] = {name for name in self._names if free.get(name, instead) < much}
-        return known
-
-    def _note_left(self, what: str, node: str) -> None:
-        """What is left of a resource on a node has changed."""
-        left = self._free.get(what, {}).get(node)
-        for (much, unstated), lacking in self._lacking.get(what, {}).items():
-            if unstated if left is None else left >= much:
-                if node in lacking:
-                    lacking.discard(node)
-                    self._enough.clear()
-            elif node not in lacking:
-                lacking.add(node)
-                self._leave_out(node, (what, much, unstated))
-
-    def _leave_out(self, node: str, ask: tuple[str, int, bool]) -> None:
-        """A node has too little for an ask from now on."""
-        for asks, names in self._enough.items():
-            at = bisect_left(names, node) if ask in asks else len(names)
-            if at < len(names) and names[at] == node:
-                self._enough[asks] = (*names[:at], *names[at + 1 :])
+            self._enough[asks] = [name for name in self._names if self._has(name, asks)]
+        return tuple(self._enough[asks])
 
     async def _extend(self, pod: Mapping[str, Any], names: Sequence[str], reasons: dict[str, str]) -> dict[str, int]:
         """Call the extender as kube-scheduler does: filter these nodes, and score the rest."""
