@@ -19,7 +19,6 @@ REMEDIES: Final = ROOT / "docs" / "remedies.yaml"
 # that are handed to what makes a refusal.
 PARTS: Final = {
     "created": (
-        "allocator/request/normalise.py",
         "allocator/request/sharing.py",
         "allocator/request/statedamounts.py",
         "allocator/quantity.py",

@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import GIB, container, gpu, node, pod, sidecar_container
 
-from allocator.devicequotas import device_quotas
+from allocator.memorylimits import device_quotas
 from allocator.place import Placement, place
 from allocator.request.devices import PodReading
 from allocator.request.original import read_asks

@@ -14,7 +14,7 @@ from allocator.cpu.resolve import CpuDefaults
 from allocator.devices.delivery import DeliveryRules
 from allocator.quantity import QuantityError, format_bytes, to_int
 from allocator.request.typical import stated
-from allocator.vocabulary.adopted import Product
+from allocator.vocabulary.adopted import SCHEDULERS, Product
 from allocator.vocabulary.asks import NODE_CLASSES, DeviceOrder, Preference
 from allocator.vocabulary.cpunode import BindPolicy, ExclusivePolicy, NumaPolicy, NumaStrategy
 from allocator.vocabulary.delivery import LimitProvider
@@ -23,7 +23,6 @@ from allocator.vocabulary.dialects import PEERS, Dialect
 from allocator.vocabulary.mix import MAX_TYPICAL, MAX_WEIGHT, Mix, MixError, mix_of
 from allocator.vocabulary.names import KOORD_SCHEDULER, KUBERNETES_DOMAIN, NVIDIA_GPU, TYPE_GPU, Mode
 from allocator.vocabulary.outcome import did_you_mean
-from allocator.vocabulary.peerresults import SCHEDULERS
 from allocator.wire.foreignpods import Adoption
 from allocator.wire.mirror import Mirror
 from koordgate.settings import (

@@ -28,8 +28,7 @@ from allocator.devices.search import Found, Objection, TypeSearch
 from allocator.devices.terms import Terms, terms_of
 from allocator.devices.words import too_few_on_roots, too_few_together
 from allocator.request.quotaamounts import TypeLimit
-from allocator.topology.joint import choices_beside, why_none_beside
-from allocator.topology.sets import Candidate, SetRule
+from allocator.topology.sets import Candidate, SetRule, choices_beside, why_none_beside
 from allocator.vocabulary.asks import PodRequest, Scope
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, Share

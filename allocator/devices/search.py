@@ -11,8 +11,7 @@ from allocator.budget import Budget
 from allocator.devices.offer import Amounts, Demand, Offer, demands_of
 from allocator.devices.options import Option, as_candidates, as_lead, find_options
 from allocator.devices.terms import Terms
-from allocator.topology.joint import free_function
-from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, Spot, choices, least_broken
+from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, Spot, choices, free_function, least_broken
 from allocator.vocabulary.asks import NO_HINT, DeviceAsk, DeviceOrder, Scope, Selector
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Function, Share

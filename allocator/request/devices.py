@@ -1,10 +1,10 @@
 """The device requests of a Pod's containers, normalised, and every way in which they can be wrong.
 
 A container's resources are read into one `DeviceAsk` per type: a number of distinct devices, and the amounts of each.
-Dialects define what names mean. A Pod uses one dialect per type (`allocator.request.statedamounts`), and its amounts
-become asks in `allocator.request.normalise`. The phases of a Pod's life follow Kubernetes' rule: init containers run
-one by one, sidecars run from their start on, then all other containers run together. A Pod that requests shares of NPUs
-that no declared type has is left alone as a whole.
+Dialects define what names mean. A Pod uses one dialect per type, and its amounts become asks
+(`allocator.request.statedamounts`). The phases of a Pod's life follow Kubernetes' rule: init containers run one by one,
+sidecars run from their start on, then all other containers run together. A Pod that requests shares of NPUs that no
+declared type has is left alone as a whole.
 
 Koordinator's own scheduler reads the sum of a Pod's GPU requests, and no container's share. Every card of the Pod gets
 the same part of the sum (Koordinator, pkg/scheduler/plugins/deviceshare). A Pod whose containers ask for unequal parts
@@ -22,9 +22,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from allocator.quantity import format_bytes, is_zero, to_int
 from allocator.request.cpuamounts import peak
-from allocator.request.normalise import normalise
 from allocator.request.selection import Containers, read_annotated
-from allocator.request.statedamounts import FEW, MAX_COUNT, Findings, dialect_of, read_amounts
+from allocator.request.statedamounts import FEW, MAX_COUNT, Findings, dialect_of, normalise, read_amounts
 from allocator.vocabulary.asks import (
     NO_WISHES,
     ContainerAsk,

@@ -150,7 +150,7 @@ def _counted(
 def _beside(request: PodRequest) -> dict[tuple[str, str], int]:
     """How many devices a container may get of a type that is chosen beside another: one for each device of that.
 
-    They are one for each PCIe root (`allocator.topology.joint`), and no device is on two roots. The keys are names of
+    They are one for each PCIe root (`allocator.topology.sets`), and no device is on two roots. The keys are names of
     the container and the type.
     """
     together = request.joint_types()

@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 
 from allocator.fractions import divide_among, regions
 from allocator.request.devices import ContainerReading
-from allocator.request.normalise import normalise
-from allocator.request.statedamounts import StatedAmounts
+from allocator.request.statedamounts import StatedAmounts, normalise
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, Member, Regions, TypeSharing
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.names import DEVICE_SHARING, Phase

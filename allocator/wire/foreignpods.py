@@ -17,21 +17,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, to_int
-from allocator.vocabulary.adopted import LATER, ForeignPart, ForeignPod, Numbered, Product, maker_of
-from allocator.vocabulary.devicetype import FULL
-from allocator.vocabulary.dialects import PEERS, Dialect
-from allocator.vocabulary.names import (
-    DEVICE_ALLOCATED,
-    GPU,
-    GPU_CORE,
-    GPU_MEMORY,
-    GPU_MEMORY_RATIO,
-    NVIDIA_GPU,
-    RESOURCE_MAPS,
-    Phase,
-)
-from allocator.vocabulary.outcome import excerpt
-from allocator.vocabulary.peerresults import (
+from allocator.vocabulary.adopted import (
     BY_GPUSHARE,
     BY_HAMI,
     BY_KAI,
@@ -45,9 +31,28 @@ from allocator.vocabulary.peerresults import (
     KAI_LIMIT,
     KAI_REQUEST,
     KAI_RESERVED,
+    LATER,
     SCHEDULERS,
+    ForeignPart,
+    ForeignPod,
+    Numbered,
+    Product,
     Statement,
+    maker_of,
 )
+from allocator.vocabulary.devicetype import FULL
+from allocator.vocabulary.dialects import PEERS, Dialect
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    NVIDIA_GPU,
+    RESOURCE_MAPS,
+    Phase,
+)
+from allocator.vocabulary.outcome import excerpt
 from allocator.wire.values import MAX_CONTAINERS, as_time
 
 MIB: Final = 2**20

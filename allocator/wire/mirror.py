@@ -18,12 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import format_bytes
-from allocator.vocabulary.adopted import Numberings, Product
-from allocator.vocabulary.device import Device
-from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, NVIDIA, TYPE_GPU, ContainerNames
-from allocator.vocabulary.outcome import excerpt
-from allocator.vocabulary.peerresults import (
+from allocator.vocabulary.adopted import (
     GPUSHARE_ASSIGNED,
     GPUSHARE_ASSUMED_AT,
     GPUSHARE_DEV,
@@ -37,7 +32,13 @@ from allocator.vocabulary.peerresults import (
     HAMI_TO_ALLOCATE,
     VOLCANO_INDEX,
     VOLCANO_PREDICATE_TIME,
+    Numberings,
+    Product,
 )
+from allocator.vocabulary.device import Device
+from allocator.vocabulary.holdings import Holding, Share
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, NVIDIA, TYPE_GPU, ContainerNames
+from allocator.vocabulary.outcome import excerpt
 from allocator.wire.values import UNREADABLE, as_json, as_list, as_object
 
 _HAMI: Final = "hami.io/node-nvidia-register"

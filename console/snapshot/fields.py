@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from allocator.vocabulary import adopted as peers
 from allocator.vocabulary import names as known
-from allocator.vocabulary import peerresults as peers
 from allocator.vocabulary.delivery import KEEPERS
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.wire import gang, nodeallocation, nodetopology

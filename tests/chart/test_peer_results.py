@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allocator.vocabulary import peerresults
+from allocator.vocabulary import adopted
 from allocator.vocabulary.adopted import Product
 from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from localplane.admin import JsonObject
@@ -16,10 +16,10 @@ NAME = "koordgate-peer-results"
 WRITER = "system:serviceaccount:kube-system:hami-scheduler"
 REQUESTS = {"gpu-fraction", "gpu-memory", "scheduling.koordinator.sh/device-allocated"}  # nobody's result
 KEYS = {
-    Product.HAMI: {peerresults.HAMI_ALLOCATED},
-    Product.VOLCANO: {peerresults.VOLCANO_VGPU, peerresults.VOLCANO_INDEX},
-    Product.GPUSHARE: {peerresults.GPUSHARE_IDX, peerresults.GPUSHARE_POD, peerresults.GPUSHARE_DEV},
-    Product.KAI: {peerresults.KAI_RESERVED},
+    Product.HAMI: {adopted.HAMI_ALLOCATED},
+    Product.VOLCANO: {adopted.VOLCANO_VGPU, adopted.VOLCANO_INDEX},
+    Product.GPUSHARE: {adopted.GPUSHARE_IDX, adopted.GPUSHARE_POD, adopted.GPUSHARE_DEV},
+    Product.KAI: {adopted.KAI_RESERVED},
 }
 
 
@@ -38,9 +38,9 @@ def read_of(product: Product) -> set[str]:
     resources = ("volcano.sh/gpu-memory", "aliyun.com/gpu-mem")
     asked: set[str] = set()
     for namespace in ("team", "reserved"):
-        annotations = Recorded({peerresults.VOLCANO_INDEX: "0", peerresults.GPUSHARE_IDX: "0"})
+        annotations = Recorded({adopted.VOLCANO_INDEX: "0", adopted.GPUSHARE_IDX: "0"})
         annotations.asked = asked
-        labels = {peerresults.KAI_GROUP: "g"}
+        labels = {adopted.KAI_GROUP: "g"}
         metadata = {"uid": "u", "name": "p", "namespace": namespace, "labels": labels, "annotations": annotations}
         limits = {"resources": {"limits": dict.fromkeys(resources, "1")}}
         pod = {"metadata": metadata, "spec": {"nodeName": "n", "containers": [limits]}}
@@ -68,7 +68,7 @@ def test_every_annotation_that_is_read_of_a_product_is_guarded_and_no_other(rend
     spec = guarded(render({"adopt": {"peers": [product.value]}}))
     assert keys_of(spec) == KEYS[product] == read_of(product)
     about_labels = [one["expression"] for one in spec["validations"][1:]]
-    assert [peerresults.KAI_GROUP in one for one in about_labels] == ([True] if product is Product.KAI else [])
+    assert [adopted.KAI_GROUP in one for one in about_labels] == ([True] if product is Product.KAI else [])
 
 
 def test_without_products_there_is_no_policy(render: Render, objects: list[JsonObject]) -> None:

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from allocator.bind import ENDING, MAX_UNBOUND, PodToBind, bind
 from allocator.budget import Steps
-from allocator.devicequotas import device_quotas
-from allocator.memorylimits import limit_annotations
+from allocator.memorylimits import device_quotas, limit_annotations
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import is_allocation_annotation, is_delivery_annotation

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.index.cluster import ClusterIndex
-from allocator.index.nodes import BLOCK, NodeRows, States
+from allocator.index.cluster import BLOCK, ClusterIndex, NodeRows, States
 from allocator.index.packed import Packed
 from allocator.index.query import Query, Want
 from allocator.index.table import RowError, TypeRow

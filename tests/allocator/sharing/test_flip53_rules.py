@@ -8,7 +8,7 @@ from builders import GIB, container, pod
 from made_dialects import BLOCKS
 from sharings import CARD, cards, fractions, groups, held, parts, quotas, read, serves, sharing, uses, wrong
 
-from allocator.devicequotas import device_quotas
+from allocator.memorylimits import device_quotas
 from allocator.request.original import read_asks
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST, Phase

@@ -15,10 +15,10 @@ from sharings import CARD, Raw, resources
 from trials import examples
 
 from allocator.amounts import pod_amounts
-from allocator.devicequotas import device_quotas
 from allocator.fractions import divide, divide_among, regions
 from allocator.index.cluster import ClusterIndex
 from allocator.index.rows import query_of, type_rows
+from allocator.memorylimits import device_quotas
 from allocator.place import Placement, place
 from allocator.request.original import read_asks
 from allocator.request.quotaamounts import charges

@@ -8,8 +8,8 @@ from builders import GIB, container, gpu, nic, node, pod
 from npus import TYPES as NPU_TYPES
 from sharings import CARD, Raw, cards, fractions, groups, held, parts, quotas, read, serves, sharing, uses, wrong
 
-from allocator.devicequotas import device_quotas
 from allocator.devices.words import named
+from allocator.memorylimits import device_quotas
 from allocator.place import Placement, place
 from allocator.request.quotaamounts import charges
 from allocator.vocabulary.asks import DeviceQuota, Quotas

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.budget import Budget
-from allocator.topology.joint import choices_beside, free_function, why_none_beside
-from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule
+from allocator.topology.sets import PLAIN_RULE, Candidate, SetRule, choices_beside, free_function, why_none_beside
 from allocator.vocabulary.asks import Operator, Requirement, Scope, Selector
 from allocator.vocabulary.device import NO_LINKS, Partition, PartitionTable, VirtualFunction
 
