@@ -5,38 +5,29 @@ import base64
 import copy
 import gzip
 import io
-import itertools
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession, TCPConnector, web
+from aiohttp import ClientSession, TCPConnector
 from aiohttp.test_utils import TestClient, TestServer
 from builders import GIB, container, pod
-from fake_kube import FakeKube, hold
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import json_near, json_values
-from trials import examples
+from fake_kube import hold
 from world import (
-    SCHEDULER,
-    SETTINGS,
     World,
     asks,
     binding,
     binds,
     body,
     gpu_pod,
-    invalid_pods,
     plain_pod,
     review,
 )
 from yarl import URL
 
-from koordgate.kube.client import KubeClient
 from localplane.waiting import until
 from webhook import edge
 from webhook.app import listen, make_app, make_extender
@@ -697,212 +688,3 @@ async def test_a_client_without_our_authority_or_without_tls_is_turned_away(worl
 
 
 # --- any body
-
-
-class Served:
-    """A server for tests that are not coroutines: each example is one request to the same server."""
-
-    def __init__(self, runner: asyncio.Runner, client: Client, extender: Client, world: World) -> None:
-        self._runner = runner
-        self._client = client
-        self._extender = extender
-        self.world = world
-
-    def post(self, path: str, data: bytes) -> tuple[int, bytes]:
-        async def ask() -> tuple[int, bytes]:
-            async with asyncio.timeout(5):
-                client = self._extender if path in EXTENDER else self._client
-                http = await client.post(path, data=data)
-                return http.status, await http.read()
-
-        return self._runner.run(ask())
-
-
-@contextmanager
-def served() -> Iterator[Served]:
-    with asyncio.Runner() as runner:
-        fake = FakeKube()
-        runner.run(fake.start())
-        kube = KubeClient(fake.url)
-        runner.run(kube.__aenter__())
-        world = World(fake, kube)
-        world.add_node()
-        world.add_pod(gpu_pod("p"))
-        world.show(plain_pod("q"))
-
-        async def start(app: web.Application) -> Client:
-            client: Client = TestClient(TestServer(app), headers=JSON)
-            await client.start_server()
-            return client
-
-        client = runner.run(start(make_app(world.parts, list)))
-        extender = runner.run(start(make_extender(world.parts)))
-        try:
-            yield Served(runner, client, extender, world)
-        finally:
-            for closing in (
-                client.close,
-                extender.close,
-                world.idle,
-                lambda: kube.__aexit__(None, None, None),
-                fake.stop,
-            ):
-                runner.run(_await(closing))
-
-
-async def _await(closing: Callable[[], Awaitable[Any]]) -> None:
-    await closing()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Served]:
-    with served() as made:
-        yield made
-
-
-def paths_in(value: Any) -> list[tuple[Any, ...]]:
-    """The positions in a JSON value, including the whole value."""
-    found: list[tuple[Any, ...]] = [()]
-    members: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, member in members:
-        found += [(key, *rest) for rest in paths_in(member)]
-    return found
-
-
-def mutated(value: Any, path: tuple[Any, ...], wrong: Any) -> Any:
-    if not path:
-        return wrong
-    changed = copy.copy(value)
-    changed[path[0]] = mutated(value[path[0]], path[1:], wrong)
-    return changed
-
-
-SPOILT = plain_pod("p", annotations={"koordgate.io/original-request": "{}"})
-VALID = [
-    review(asks(gpu_pod("p", admit=False))),
-    review(asks(gpu_pod("p"))),
-    review(asks(SPOILT, old=SPOILT, operation="UPDATE")),
-    review(binds(binding("p", "n1", annotations={"a": "b"}))),
-    review(binds(binding("q", "n1", uid=""))),
-]
-SITES = [(index, path) for index, valid in enumerate(VALID) for path in paths_in(valid)]
-KEYS = ["metadata", "name", "uid", "spec", "containers", "resources", "limits", "env", "kubernetes.io/gpu", "items"]
-WRONG = json_values() | json_near(KEYS, [None, "", 0, -1, 2**70, [], {}, "x", "50", True, 1e308])
-
-
-@given(
-    st.sampled_from(REVIEWS),
-    st.lists(st.tuples(st.sampled_from(SITES), WRONG), min_size=1, max_size=3).filter(
-        lambda sites: len({index for (index, _), _ in sites}) == 1
-    ),
-)
-@settings(max_examples=examples(100))
-def test_any_mutation_of_a_review_is_answered_by_a_400_or_a_review_of_its_uid(
-    server: Served, path: str, sites: list[tuple[tuple[int, tuple[Any, ...]], Any]]
-) -> None:
-    made: Any = VALID[sites[0][0][0]]
-    for (_, site), wrong in sites:
-        if site in paths_in(made):
-            made = mutated(made, site, wrong)
-    try:
-        data = orjson.dumps(made)
-    except TypeError:  # NaN becomes null, but huge integers and lone surrogates are not JSON for orjson
-        return
-    status, answer = server.post(path, data)
-    if status == 200:
-        answered(answer, orjson.loads(data)["request"]["uid"])
-    else:
-        assert status == 400 or status >= 500
-        assert told(answer, status)
-
-
-@given(st.sampled_from([*REVIEWS, *EXTENDER]), st.binary(max_size=200) | json_values().map(str).map(str.encode))
-@settings(max_examples=examples(60))
-def test_random_bytes_are_a_400(server: Served, path: str, data: bytes) -> None:
-    assert server.post(path, data)[0] == 400
-
-
-@given(st.sampled_from(EXTENDER), st.data())
-@settings(max_examples=examples(60))
-def test_any_mutation_of_an_extender_call_is_answered(server: Served, path: str, data: st.DataObject) -> None:
-    nodes = {"items": [{"metadata": {"name": "n1"}}]}
-    victims = {"n1": {"Pods": [{"UID": "uid-x"}], "NumPDBViolations": 0}}
-    valid = data.draw(
-        st.sampled_from(
-            [
-                {"Pod": gpu_pod("p"), "NodeNames": ["n1"]},
-                {"Pod": gpu_pod("p"), "Nodes": nodes},
-                {"Pod": gpu_pod("p"), "NodeNameToMetaVictims": victims},
-            ]
-        )
-    )
-    made = mutated(valid, data.draw(st.sampled_from(paths_in(valid))), data.draw(WRONG))
-    try:
-        sent = orjson.dumps(made)
-    except TypeError:
-        return
-    status, answer = server.post(path, sent)
-    assert status in {200, 400, 500}
-    assert orjson.loads(answer) is not None
-
-
-NOISE_KEYS = st.sampled_from(["newField", "labels", "annotations", "tolerations", "x-y", "status", "managedFields"])
-
-
-@st.composite
-def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
-    """A Pod that is known to be invalid, with irrelevant additions: fields, labels, containers, order."""
-    reason = draw(st.sampled_from(sorted(invalid_pods())))
-    obj = copy.deepcopy(invalid_pods()[reason])
-    obj["metadata"]["labels"] = draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
-    annotations = obj["metadata"].setdefault("annotations", {})
-    for key in draw(
-        st.lists(st.sampled_from(["a", "koordgate.io/ignore", "koordgate.io/original-request"]), max_size=2)
-    ):
-        annotations[key] = draw(st.text(max_size=5) | st.sampled_from(["{}", "true", '{"main":{}}', '{"a":{}}']))
-    for holder in (obj, obj["metadata"], obj["spec"], obj["spec"]["containers"][0]):
-        for key in draw(st.lists(NOISE_KEYS, max_size=2)):
-            holder.setdefault(key, draw(json_values()))
-    more = [
-        container(f"more-{n}", limits=draw(st.sampled_from([None, {"cpu": "1"}])))
-        for n in range(draw(st.integers(0, 2)))
-    ]
-    obj["spec"]["containers"] = draw(st.permutations([*obj["spec"]["containers"], *more]))
-    return reason, dict(draw(st.permutations(list(obj.items()))))
-
-
-@given(
-    noisy(),
-    st.sampled_from(["CREATE", "", "create", "CONNECT"]),
-    st.sampled_from(["alice", SCHEDULER, "system:node:n1"]),
-)
-@settings(max_examples=examples(100))
-def test_no_noise_gets_an_invalid_pod_allowed(
-    server: Served, invalid: tuple[str, Raw], operation: str, username: str
-) -> None:
-    """An independent oracle: these Pods are invalid by construction, whatever is added."""
-    reason, obj = invalid
-    asked = asks(obj, operation=operation, username=username, groups=["system:nodes", "system:masters"])
-    try:
-        data = body(asked)
-    except TypeError:
-        return
-    status, answer = server.post("/validate-pod", data)
-    if status == 200:
-        assert answered(answer)["allowed"] is False, reason
-    else:
-        assert status == 400
-
-
-def test_the_fuzzers_left_a_server_that_works_and_a_ledger_that_is_right(server: Served) -> None:
-    status, answer = server.post("/mutate-binding", body(binds(binding("p", "n1"))))
-    assert status == 200
-    assert answered(answer)["allowed"] is True
-    server.world.audit()
-
-
-def test_the_valid_reviews_are_valid(server: Served) -> None:
-    for made, path in itertools.product(VALID, REVIEWS):
-        status, _ = server.post(path, orjson.dumps(made))
-        assert status == 200
-    assert SETTINGS.serve.body_limit_bytes > len(orjson.dumps(pod()))

@@ -913,17 +913,3 @@ async def test_a_record_that_somebody_damaged_is_a_503_that_says_who_must_mend_i
     refused(await world.mutate(binds(binding("p", "n1"))), 503, "NodeAllocation n1", "administrator")
     refused(await world.mutate(binds(binding("p", "n1"), dry_run=True)), 503, "administrator")
     refused(await world.validate(binds(binding("p", "n1"))), 503, "administrator")
-
-
-def test_the_nodes_that_a_pod_is_being_bound_to_count_until_its_last_bind_there_ends(world: World) -> None:
-    bindings = world.parts.bindings
-    with bindings._binding("u", "n2"):
-        with bindings._binding("u", "n1"), bindings._binding("u", "n1"), bindings._binding("other", "n3"):
-            assert bindings._others("u", "n4") == ["n1", "n2"]
-            assert bindings._others("u", "n1") == bindings._others("u", "n2") == []
-            assert bindings._others("other", "n1") == ["n3"]
-            with bindings._binding("u", "n1"):
-                pass
-            assert bindings._others("u", "n4") == ["n1", "n2"]
-        assert bindings._others("u", "n4") == ["n2"]
-    assert bindings._under_way == {}

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from waiting import until
 from world import World, admitted, asks, gpu_pod, releasing
 
 from allocator.vocabulary.devicetype import GPU_TYPE
-from allocator.vocabulary.holdings import InvariantError, ResourceClaim
-from allocator.wire.resourceclaim import read_resource_claim
+from allocator.vocabulary.holdings import InvariantError
 from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from webhook.dra import controller as controller_module
-from webhook.dra import reviews
 from webhook.review import Response
 from webhook.view.claimfeed import ClaimFeed, kube_claims
 
@@ -593,21 +590,3 @@ def test_a_claim_of_the_same_name_ends_the_one_before_unless_an_old_list_names_i
     claims = two.parts.cluster.claims
     assert (claims.known("uid-c"), claims._deleted.get("uid-c")) == (None, deleted)
     assert claims.known("another") is not None
-
-
-def test_a_claim_holds_what_it_had_and_what_it_is_to_get_until_the_write_is_performed(two: World) -> None:
-    def read(*devices: str, node: str = "n1") -> ResourceClaim:
-        obj = claim("c", *(result(one) for one in devices), node=node)
-        return read_resource_claim(
-            {**obj, "metadata": {**obj["metadata"], "resourceVersion": "7"}}, two.parts.cluster.claims.drivers
-        )
-
-    nothing, zero, both = read(), read("gpu-0"), read("gpu-1", "gpu-0")
-    assert reviews._either(nothing, zero) is zero
-    either = reviews._either(zero, both)
-    assert [one.name.device for one in either.devices] == ["gpu-1", "gpu-0"]
-    assert [one.name.device for one in reviews._either(zero, read("gpu-1")).devices] == ["gpu-1", "gpu-0"]
-    assert [reviews._either(zero, read("gpu-1", node=node)).node for node in ("", "n2")] == ["n1", "n2"]
-    for old, new in ((True, False), (False, True), (False, False)):
-        unread = reviews._either(replace(zero, unread=old), replace(both, unread=new)).unread
-        assert unread is (old or new)

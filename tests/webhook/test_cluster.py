@@ -8,19 +8,14 @@ from typing import Any
 import machines_cpu
 import pytest
 from builders import GIB, container, device_entry, device_object, gpu, holding, nic, part, pod
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import device_lists, pod_requests
 from world import BEGINNING, World, cpu_pod, gpu_pod, koordinator_annotation, plain_pod
 
-from allocator.place import place
-from allocator.vocabulary.asks import PodRequest, Preference
+from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.deviceobject import NodeDevices
 from allocator.wire.noderuntime import read_uses, write_uses
@@ -560,96 +555,8 @@ def test_a_node_of_which_nothing_is_known_any_more_is_forgotten(view: ClusterVie
 # --- verdicts
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """Possible changes of a node between two questions."""
-    cards = draw(device_lists(3))
-    happened = st.sampled_from(["devices", "written", "runs", "ends", "asked", "asked", "asked"])
-    events: list[tuple[str, Any]] = [("devices", cards)]
-    for what in draw(st.lists(happened, min_size=1, max_size=12)):
-        match what:
-            case "devices":
-                events.append((what, draw(st.just(cards) | device_lists(3))))
-            case "written" | "runs":
-                uids = draw(st.lists(st.sampled_from("abc"), max_size=3, unique=True))
-                held = [(uid, draw(st.sampled_from(cards)), draw(st.sampled_from([10, 50, 100]))) for uid in uids]
-                events.append((what, held))
-            case "ends":
-                events.append((what, draw(st.sampled_from("abc"))))
-            case _:
-                events.append((what, (draw(pod_requests(2, 2)), draw(st.sampled_from(["", "a", "b", "new"])))))
-    return events
-
-
 def ranking_of(view: ClusterView) -> Ranking:
     return Ranking(view, BUILT_IN, Preference.PACKING, Assumed(lambda: 0.0, 5.0))
-
-
-class History:
-    """A view, and its expected content, kept in the plainest way."""
-
-    def __init__(self) -> None:
-        self.view = view_on_a_ledger()
-        self.ledger = ledger_of(self.view)
-        self.ranking = ranking_of(self.view)
-        self.cards: tuple[Any, ...] = ()
-        self.held: dict[str, Holding] = {}
-        self.live: dict[str, Raw] = {}
-        self.stated: dict[str, tuple[str, int]] = {}  # by UID: the card and the percentage of its annotation
-        self.ended: set[str] = set()  # their holdings no longer count, even if the ledger has not yet released them
-        self.revision = 0
-
-    def devices(self, cards: list[Any]) -> None:
-        self.cards = tuple(sorted(cards, key=lambda card: card.order))
-        self.view.nodes.put_devices(NodeDevices("n1", self.cards, frozenset(), ()))
-
-    def written(self, shares: list[tuple[str, Any, int]]) -> None:
-        self.revision += 1
-        self.held = {uid: holding(uid, part(card, percent)) for uid, card, percent in shares}
-        self.ledger.observe(Record("n1", self.revision, self.held))
-
-    def runs(self, shares: list[tuple[str, Any, int]]) -> None:
-        for uid, card, percent in shares:
-            said = {"kubernetes.io/gpu-core": str(percent), "kubernetes.io/gpu-memory-ratio": str(percent)}
-            annotation = koordinator_annotation((card.minor, said, card.id))
-            self.stated[uid] = card.id, percent
-            self.live[uid] = plain_pod(f"p-{uid}", uid=uid, nodeName="n1", annotations=annotation)
-            self.view.pods.put(info(self.live[uid]))
-
-    def ends(self, uid: str) -> None:
-        if self.live.pop(uid, None):
-            self.ended.add(uid)
-            self.view.pods.drop("default", f"p-{uid}")
-
-    def disputed(self) -> Iterator[str]:
-        """The cards of which the ledger holds less for a live Pod than its annotation states, or another card."""
-        for uid in (self.live.keys() & self.held.keys()) - self.ended:
-            (share,) = self.held[uid].shares
-            card, percent = self.stated[uid]
-            if card != share.id or percent > share.amounts[GPU_MEMORY_RATIO]:
-                yield from (card, share.id)
-
-    def asked(self, question: tuple[PodRequest, str]) -> None:
-        request, uid = question
-        expected = {uid: holding for uid, holding in self.held.items() if uid not in self.ended}
-        for other, obj in self.live.items():
-            said = annotated_holding(info(obj), self.cards, BEGINNING)
-            assert said
-            expected.setdefault(other, said)
-        expected.pop(uid, None)
-        there = NodeSnapshot("n1", self.cards, expected, disputed=frozenset(self.disputed()))
-        wanted = place(request, there)
-        for _ in range(2):
-            assert self.ranking.verdict("n1", request, uid) == wanted
-
-
-@given(histories())
-@settings(max_examples=200)
-def test_a_remembered_verdict_is_what_place_says_now(events: list[tuple[str, Any]]) -> None:
-    history = History()
-    for what, data in events:
-        getattr(history, what)(data)
-        history.view.check_invariants()
 
 
 def test_a_node_that_nobody_knows_has_no_devices(view: ClusterView) -> None:

@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 from builders import container, device_entry, pod
 from fake_kube import FakeKube
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import json_values
 from world import SCHEDULER, TENANT, World, annotation_of, asks, binding, binds, plain_pod
 
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.names import CLASSES, CORDONED, DEVICE_ALLOCATED
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
-from allocator.wire.classes import distinct, read_classes
+from allocator.wire.classes import read_classes
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from koordgate.settings import SettingsError
@@ -380,22 +377,6 @@ async def test_an_id_that_the_device_object_has_already_is_that_device(own: Worl
         "npu-2",
         "npu-9",
     ]
-
-
-@given(json_values() | st.dictionaries(st.sampled_from(["queue", "npu", "gpu"]), json_values(), max_size=3))
-def test_any_annotation_is_read_to_devices_that_make_sense(value: Any) -> None:
-    types = BUILT_IN.with_types([own_type("queue", "a/queue", Unit.UNITS), own_type("npu", "a/npu", Unit.DEVICES)])
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError):
-        return
-    devices, problems = read_classes(text, types)
-    wrong = list(problems)
-    for one in distinct(devices, wrong):
-        assert one.capacity.keys() == {one.type}
-        assert one.capacity[one.type] > 0
-        one.id.encode()
-    assert all(isinstance(problem, str) for problem in wrong)
 
 
 # --- virtual functions

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 from builders import GIB, container, gpu, pod
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import json_values
 from world import BEGINNING, World, cpu_pod, gpu_pod, plain_pod
 
 from allocator.request.cpus import QOS_LABEL
@@ -168,17 +165,6 @@ def test_cpus_that_the_node_lacks_are_unreadable(cpuset: str, *, any_cpus: bool)
     seen = on_node(kept, (), 0b1111)
     assert (seen.any_cpus, "names no CPU that the node has" in seen.annotation_problem) == (any_cpus, any_cpus)
     assert on_node(kept, (), 0) == kept  # the node's CPUs are not known
-
-
-@given(json_values() | st.fixed_dictionaries({"cpuset": json_values(), "numaNodeResources": json_values()}))
-def test_any_resource_status_is_read_or_reported(value: Any) -> None:
-    try:
-        text = json.dumps(value)
-    except (TypeError, ValueError):
-        return
-    kept = info(annotated(cpu_pod("p"), **{RESOURCE_STATUS: text}))
-    assert kept.asks
-    assert bool(kept.annotation_problem) == kept.any_cpus
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -5,14 +5,11 @@ from typing import Any
 import machines_cpu
 import pytest
 from builders import container, device_entry, pod
-from hypothesis import given
-from hypothesis import strategies as st
-from strategies import json_values
 from world import World, admitted, cpu_pod, gpu_pod, plain_pod
 
 from allocator.vocabulary.names import DEVICE_ALLOCATED
 from koordgate.kube.resource import PODS
-from webhook.scheduling.extender import BadExtenderArgsError, Extender, _proposed
+from webhook.scheduling.extender import BadExtenderArgsError, Extender
 from webhook.scheduling.fairness import Effort
 from webhook.view.podinfo import read_pod_info
 
@@ -229,15 +226,6 @@ async def test_once_the_victims_are_gone_the_new_pod_is_bound(full: World) -> No
 def test_what_is_no_preemption_args_is_said_to_be_none(full: World, wrong: Any) -> None:
     with pytest.raises(BadExtenderArgsError):
         full.parts.extender.preempt(wrong)
-
-
-@given(st.fixed_dictionaries({"NodeNameToMetaVictims": json_values(), "NodeNameToVictims": json_values()}))
-def test_any_victims_are_read_or_refused(sent: Raw) -> None:
-    try:
-        proposed = _proposed({key.lower(): value for key, value in sent.items()})
-    except BadExtenderArgsError:
-        return
-    assert all(isinstance(uid, str) for uids, _ in proposed.values() for uid in uids)
 
 
 @pytest.mark.parametrize(("why", "told"), [("", "time"), ("used up", "namespace")])

@@ -30,7 +30,6 @@ from allocator.vocabulary.names import (
     ORIGINAL_REQUEST,
 )
 from webhook import patch
-from webhook.admission import translate as translate_module
 from webhook.admission.reapply import reapply
 from webhook.admission.translate import Translation, TranslationPolicy, translate
 from webhook.admission.validate import created
@@ -955,30 +954,3 @@ def test_a_pod_is_refused_exactly_if_an_equal_part_of_its_sum_serves_no_containe
     refused = translate(obj, replace(KOORDINATOR, split=True), None)
 
     assert bool(refused.problems) == (len({each for _, each in shares}) > 1)
-
-
-@pytest.mark.parametrize(
-    ("present", "same"), [("1000", True), ("1k", True), (1000, True), ("999", False), ("many", False), (None, False)]
-)
-def test_an_amount_is_the_same_in_any_spelling_and_never_where_it_cannot_be_read(
-    present: object, *, same: bool
-) -> None:
-    assert translate_module._same(present, "1000") is same
-
-
-@pytest.mark.parametrize(
-    ("limits", "zeros", "translated"),
-    [
-        pytest.param({"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}, (), True, id="ratios"),
-        pytest.param({"kubernetes.io/gpu": "50"}, (), False, id="the plain name, which a translation replaces"),
-        pytest.param({"kubernetes.io/rdma": "50"}, (), False, id="no memory"),
-        pytest.param({"kubernetes.io/gpu-core": "5", NVIDIA_GPU: "1"}, (), False, id="another dialect beside"),
-        pytest.param({"kubernetes.io/gpu-core": "5", NVIDIA_GPU: "0"}, (NVIDIA_GPU,), True, id="a zero that we wrote"),
-        pytest.param({}, (), False, id="nothing"),
-    ],
-)
-def test_a_container_may_be_translated_already_if_all_its_names_are_what_a_translation_writes(
-    limits: dict[str, str], zeros: tuple[str, ...], *, translated: bool
-) -> None:
-    (reading,) = read_asks(pod(container("a", limits=limits)), BUILT_IN).containers
-    assert translate_module._is_translated(reading, BUILT_IN, zeros) is translated

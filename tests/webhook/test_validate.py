@@ -1,9 +1,14 @@
 """What admission refuses in a Pod, which users may do it, and that the message says what to do."""
 
+import copy
 from typing import Any
 
 import pytest
 from builders import GIB, container, pod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import json_values
+from trials import examples
 from world import POLICY, SCHEDULER, TENANT, US, admitted, asks, gpu_pod, invalid_pods, plain_pod
 
 from allocator.request.cpus import QOS_LABEL
@@ -86,6 +91,33 @@ def test_no_two_webhooks_in_a_row_let_an_invalid_pod_through_as_it_is(reason: st
     done = patch.apply(obj, mutated.patch)
     mended = {"not translated", "without koordgate's environment"}
     assert created(done).allowed is (reason in mended)
+
+
+NOISE = st.sampled_from(["newField", "x-y", "managedFields"])
+
+
+@st.composite
+def noisy(draw: st.DrawFn) -> tuple[str, Raw]:
+    """A Pod that is invalid, with irrelevant additions: fields, labels, annotations, containers, order."""
+    reason = draw(st.sampled_from(sorted(invalid_pods())))
+    obj = copy.deepcopy(invalid_pods()[reason])
+    obj["metadata"]["labels"] = draw(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
+    annotations = obj["metadata"].setdefault("annotations", {})
+    for key in draw(st.lists(st.sampled_from(["a", "koordgate.io/ignore", ORIGINAL_REQUEST]), max_size=2)):
+        annotations[key] = draw(st.text(max_size=5) | st.sampled_from(["{}", "true", '{"main":{}}', '{"a":{}}']))
+    for holder in (obj, obj["metadata"], obj["spec"], obj["spec"]["containers"][0]):
+        for key in draw(st.lists(NOISE, max_size=2)):
+            holder.setdefault(key, draw(json_values()))
+    more = [container(f"more-{number}") for number in range(draw(st.integers(0, 2)))]
+    obj["spec"]["containers"] = draw(st.permutations([*obj["spec"]["containers"], *more]))
+    return reason, dict(draw(st.permutations(list(obj.items()))))
+
+
+@given(noisy(), st.sampled_from(["alice", SCHEDULER, "system:node:n1"]))
+@settings(max_examples=examples(100))
+def test_no_noise_gets_an_invalid_pod_allowed(invalid: tuple[str, Raw], username: str) -> None:
+    reason, obj = invalid
+    assert not created(obj, username=username, groups=["system:nodes", "system:masters"]).allowed, reason
 
 
 @pytest.mark.parametrize("key", [*ALLOCATION, *DELIVERY])
