@@ -3,7 +3,7 @@
 Keys often come from users' text (affinities, requests), so a bound on their number alone does not bound memory.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from cachetools import LRUCache
@@ -17,30 +17,15 @@ class _Entry(NamedTuple, Generic[V]):
     weight: int
 
 
-class _Weighed(LRUCache[K, _Entry[V]]):
-    """An LRUCache that reports what it evicts."""
-
-    def __init__(self, most: int, evicted: Callable[[K, V], object]) -> None:
-        super().__init__(most, getsizeof=lambda entry: entry.weight)
-        self._evicted = evicted
-
-    def popitem(self) -> tuple[K, _Entry[V]]:
-        """Evict the least recently used entry."""
-        key, entry = super().popitem()
-        self._evicted(key, entry.value)
-        return key, entry
-
-
 class BoundedCache(Generic[K, V]):
     """Values by key: the most recently used ones, up to a total weight of `most`.
 
-    `most`: the bound, in the unit of the weights: bytes, or entries if each weighs 1. `evicted`: called with each entry
-    that is evicted to make room.
+    `most`: the bound, in the unit of the weights: bytes, or entries if each weighs 1.
     """
 
-    def __init__(self, most: int, evicted: Callable[[K, V], object] = lambda _key, _value: None) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._entries: _Weighed[K, V] = _Weighed(most, evicted)
+        self._entries: LRUCache[K, _Entry[V]] = LRUCache(most, getsizeof=lambda entry: entry.weight)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -66,5 +51,5 @@ class BoundedCache(Generic[K, V]):
         return value
 
     def clear(self) -> None:
-        """Forget everything, without calling `evicted`."""
+        """Forget everything."""
         self._entries.clear()

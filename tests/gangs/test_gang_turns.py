@@ -14,6 +14,7 @@ from world import gpu_pod
 
 from koordgate.kube.client import KubeClient
 from webhook.gangs import controller as controller_module
+from webhook.upkeep.reports import EventReports
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 
@@ -118,7 +119,7 @@ async def test_a_round_tends_a_hundred_gangs(company: Company) -> None:
     assert last == ["default/g099", "default/g097", "default/g095"]
 
 
-class Said:
+class Said(EventReports):
     """Notes why gangs wait, and of which Pods that is told."""
 
     def __init__(self) -> None:

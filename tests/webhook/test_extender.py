@@ -158,7 +158,6 @@ INDIFFERENT: dict[str, Raw] = {
         "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "topologySpreadConstraints": [],
     },
-    "affinity of no kind": {"affinity": "any"},
     "affinity of nothing": {"affinity": {"nodeAffinity": None, "podAffinity": 7, "podAntiAffinity": []}},
     "null": {"affinity": None, "topologySpreadConstraints": None},
 }
@@ -391,8 +390,6 @@ def test_why_a_pod_cannot_be_read_is_no_format(three: World) -> None:
 OPERATOR = {"key": "a", "operator": "Exists"}
 TOLERATING: dict[str, tuple[Any, bool]] = {
     "nothing": (None, False),
-    "no list": ({"key": "a"}, False),
-    "no objects": (["a"], False),
     "another key": ([{"key": "b", "operator": "Exists"}], False),
     "another effect": ([{**OPERATOR, "effect": "NoSchedule"}], False),
     "another value": ([{"key": "a", "value": "2"}], False),
@@ -527,6 +524,8 @@ MISSHAPEN = {
     "requests that are a list": with_part(["kubernetes.io/gpu"], *MAIN, "resources", "requests"),
     "resources of the Pod that are a text": with_part("x", "spec", "resources"),
     "a status that is a list": with_part([1], "status"),
+    "tolerations that are texts": with_part(["a"], "spec", "tolerations"),
+    "affinity that is a text": with_part("any", "spec", "affinity"),
 }
 
 

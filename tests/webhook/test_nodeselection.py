@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.view.nodeselection import label_selects, may_land, selected, selects, tolerated
+from webhook.view.nodeselection import may_land, selected, selects, tolerated
 
 LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": "", "int64": "-9223372036854775808"}
 Raw = dict[str, Any]
@@ -254,24 +254,3 @@ def test_terms_are_looked_at_twenty_thousand_times(labels: int, terms: int, valu
 def test_a_hundred_thousand_labels_of_nodes_are_compared(keys: int, nodes: int, *, compared: bool) -> None:
     spec = {"nodeSelector": {f"l{at}": "x" for at in range(keys)}}
     assert (selected(spec, {f"n{at}": {} for at in range(nodes)}) == []) is compared
-
-
-@pytest.mark.parametrize(
-    ("selector", "selects_it"),
-    [
-        (None, False),
-        ({}, True),
-        ({"matchLabels": None, "matchExpressions": None}, True),
-        ({"matchLabels": {"zone": "a"}}, True),
-        ({"matchLabels": {"zone": "a", "gpu": "t4"}}, True),
-        ({"matchLabels": {"zone": "a", "gpu": "l4"}}, False),
-        ({"matchLabels": {"zone": "b"}}, False),
-        ({"matchLabels": {"zone": "Z"}}, False),
-        (expressions(("gpu", "In", ["t4"]), ("zone", "NotIn", ["b"])), True),
-        (expressions(("gpu", "In", ["t4"]), ("zone", "NotIn", ["a"])), False),
-        ({"matchLabels": {"zone": "b"}, **expressions(("gpu", "In", ["t4"]))}, False),
-        ({"matchLabels": {"zone": "a"}, **expressions(("gpu", "In", ["l4"]))}, False),
-    ],
-)
-def test_a_label_selector_selects_what_has_all_that_it_names(selector: Raw | None, *, selects_it: bool) -> None:
-    assert label_selects(selector, LABELS) is selects_it

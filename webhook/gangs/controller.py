@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 from allocator.gangreservation import Planned, close, give_back, hold, limit, prolong
 from allocator.vocabulary.asks import MAX_MEMBERS, largest
@@ -40,6 +40,7 @@ from webhook.gangs.step import (
 )
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.ledger.store import new_mark
+from webhook.upkeep.reports import EventReports
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
 
@@ -199,13 +200,6 @@ _Turn = tuple[int, float, str]
 """Of a gang: the highest priority of its Pods that wait, negated; when it was first seen to wait; its name."""
 
 
-class GangReports(Protocol):
-    """Reports on gangs."""
-
-    def gang_waits(self, pods: list[PodInfo], why: str) -> None:
-        """These Pods of a gang wait, for this reason."""
-
-
 @dataclass(eq=False, slots=True)
 class _Memory:
     """What is remembered of a gang that waits; another replica begins without it."""
@@ -237,7 +231,7 @@ class GangController:
         lift: Callable[[PodInfo], Awaitable[None]],
         clocks: Clocks,
         hold_seconds: float,
-        reports: GangReports,
+        reports: EventReports,
         released: Callable[[str], None] = lambda _node: None,
         tended: Callable[[PodInfo], bool] = lambda _pod: True,
     ) -> None:

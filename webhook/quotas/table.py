@@ -17,14 +17,12 @@ _NONE: Final[Mapping[Any, Any]] = {}
 
 
 class LimitTable:
-    """What namespaces limit; only objects that name devices are kept, and LimitRanges that add CPU to containers.
+    """What namespaces limit; only objects that name devices are kept, and LimitRanges that add CPU to containers."""
 
-    `changed`: called with the namespace and name of a quota that changed or is gone.
-    """
-
-    def __init__(self, types: DeviceTypes, changed: Callable[[Key], None] = lambda _key: None) -> None:
+    def __init__(self, types: DeviceTypes) -> None:
         self.types = types
-        self.changed = changed
+        # called with the namespace and name of a quota that changed or is gone
+        self.changed: Callable[[Key], object] = lambda _key: None
         self._quotas: dict[str, dict[str, Quota]] = defaultdict(dict)  # namespace -> name -> quota
         self._ranges: dict[str, dict[str, ReadRanges]] = defaultdict(dict)
         self._limits: dict[str, NamespaceLimits] = {}

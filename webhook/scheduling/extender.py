@@ -8,22 +8,20 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from allocator.bind import GANG_WAITS, MAX_UNBOUND, may_take
 from allocator.budget import Budget, Steps
 from allocator.preempt import MAX_STEPS as VICTIM_STEPS
 from allocator.preempt import LongRefusals, PodStanding, choose_victims
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.names import RESOURCE_MAPS
 from koordgate.breaks import at_once
 from webhook.boundedcache import BoundedCache
 from webhook.scheduling.fairness import Effort, SearchTime
 from webhook.scheduling.ranking import MAX_TOLD, Ranked, Ranking
+from webhook.shapes import PodShape, misshapen
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo, read_pod_info
-
-P = TypeVar("P")
 
 MAX_EXTENDER_SCORE: Final = 10
 _PATIENCE_S: Final = 0.04  # how long an answer may wait for a change; kube-scheduler waits meanwhile
@@ -31,7 +29,6 @@ _NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the 
 _MAX_ANSWER_BYTES: Final = 8 * 2**20  # of UIDs of Pods
 _UID_BYTES: Final = 300  # of one, beside its characters
 _MAX_LENGTH: Final = 200  # characters of the reason why a Pod fits nowhere
-_KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "a list", str: "text", int: "a number"}
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -340,34 +337,12 @@ def _lower(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_pod(pod: Mapping[str, Any]) -> None:
     """Refuse what the API server would not have stored: the functions that read Pods rely on its validation."""
-    metadata, spec = _part(pod, "metadata", dict), _part(pod, "spec", dict)
-    _part(pod, "status", dict)
-    if not _part(metadata, "name", str):
+    if problem := misshapen(pod, PodShape):
+        raise BadExtenderArgsError(f"a Pod that no API server sends: {problem}")
+    if not pod["metadata"].get("name"):
         raise BadExtenderArgsError("a Pod without a name")
-    _part(metadata, "namespace", str)
-    for key in ("labels", "annotations"):
-        if not {str}.issuperset(map(type, _part(metadata, key, dict).values())):
-            raise BadExtenderArgsError(f"a Pod with {key} that are not text")
-    for key, kind in (("nodeName", str), ("schedulerName", str), ("priority", int)):
-        _part(spec, key, kind)
-    of = [container for key in ("initContainers", "containers") for container in _part(spec, key, list)]
-    for container in (spec, *of):
-        if not isinstance(container, dict):
-            raise BadExtenderArgsError("a Pod with a container that is not an object")
-        _part(container, "name", str)
-        resources = _part(container, "resources", dict)
-        for key in RESOURCE_MAPS:
-            _part(resources, key, dict)
-
-
-def _part(of: Mapping[str, Any], key: str, kind: type[P]) -> P:
-    """A member of an object; an empty value of its kind where it is left out."""
-    found = of.get(key)
-    if found is None:
-        return kind()
-    if not isinstance(found, kind):
-        raise BadExtenderArgsError(f"a Pod with {key} that is not {_KINDS[kind]}")
-    return found
+    if not isinstance(pod["spec"].get("priority") or 0, int):
+        raise BadExtenderArgsError("a Pod with a priority that is not a number")
 
 
 def _score(level: int, last: int) -> int:

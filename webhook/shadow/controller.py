@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
@@ -31,6 +31,7 @@ from webhook.scheduling.ranking import Ranked, Ranking
 from webhook.settings import SchedulerNames
 from webhook.shadow.followed import Followed, FollowedPods
 from webhook.shadow.judge import created, judge
+from webhook.upkeep.reports import EventReports
 from webhook.view.cluster import ClusterView, Held, SeenObjects
 from webhook.view.feed import PodFeed
 from webhook.view.loads import read_requests
@@ -73,13 +74,6 @@ _REASONS: Final = 3  # nodes whose reasons are reported
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class ShadowReports(Protocol):
-    """Where it is reported what would have become of Pods."""
-
-    def observed(self, pod: PodInfo, reason: str, message: str) -> None:
-        """Tell about a Pod."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowParts:
     """What a controller uses."""
@@ -93,7 +87,7 @@ class ShadowParts:
     ignored: AbstractSet[str]  # resources that kube-scheduler does not look for on a node that does not state them
     modes: NamespaceModes
     metrics: WebhookMetrics  # counts what would be done
-    reports: ShadowReports  # where it is reported
+    reports: EventReports  # where it is reported
     asked: Callable[[str], bool]  # returns whether this replica was asked about the Pod with a UID
     list_pods: Callable[[str], AsyncIterator[Raw]]  # lists the Pods of a namespace
 

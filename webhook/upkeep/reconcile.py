@@ -1,24 +1,15 @@
 """Holdings whose Pods are gone: what is to become of each (pure), and its release.
 
 A holding is released when its Pod (by UID) is gone, finished, or bound elsewhere. That of a Pod that is not bound is
-marked first, and released after a grace that is longer than any API request lives (`sweep.py`). Unless a watch reported
+marked first, and released after a grace that is longer than any API request lives. Unless a watch reported
 it, a live read confirms it first.
 
 The same is asked of both events, of a Pod's end and of a holding that is seen for the first time: whichever comes
 second finds the other. Where a Pod is not known here, or where nothing is seen of its bind, the API server is asked.
 
-A bind that was answered may still be performed, for as long as an API request lives. What it was answered with is
-therefore given back in two steps. First the holding is marked: from then on, no bind is answered with it. It is
-released after a grace that is longer than any API request lives, and only if it still bears that mark. Both times are
-those for which one replica has seen the holding as it is, by its own monotonic clock: no step compares clocks. The
-first one may be of any length; only the second one must outlast a request.
-
-What a Pod of a gang that is bound as a whole was given is held for it again then: the others may be bound already, and
-the gang would be half without this room. The gang's controller gives it back if none of them is.
-
-A Pod may end while its bind is under way. Its end and what the bind records are two events, and either may be seen
-first: whoever sees the second one releases the holding. A Pod's end finds what is recorded; a holding that is seen for
-the first time is looked at (`look`), because the Pod's end may have come before it.
+A bind that was answered may still be performed: what it was answered with is marked first, and released a grace later.
+docs/architecture.md argues both steps. What a Pod of a gang that is bound as a whole was given is held for it again
+then: the others may be bound already, and the gang would be half without this room.
 """
 
 import asyncio

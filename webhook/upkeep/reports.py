@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from allocator.adopted import conflicts
 from allocator.budget import Steps
@@ -399,17 +399,10 @@ class BindEvents:
         self._waiting.clear()
 
 
-class ConflictReports(Protocol):
-    """ConflictReports what was found."""
-
-    def adopted(self, pods: Mapping[Product, int], found: Sequence[AdoptionConflict]) -> None:
-        """So many Pods of each product count, and these conflicts exist."""
-
-
 class AdoptionWatch:
     """Looks for conflicts between other products' Pods, koordgate's, and the devices of their nodes."""
 
-    def __init__(self, cluster: ClusterView, reports: ConflictReports) -> None:
+    def __init__(self, cluster: ClusterView, reports: EventReports) -> None:
         self._cluster = cluster
         self._reports = reports
 

@@ -63,16 +63,6 @@ def _expressions(terms: Sequence[Mapping[str, Any]] | None) -> Iterator[Mapping[
     return chain.from_iterable(term.get(part) or () for term in terms or () for part in parts)
 
 
-def label_selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector selects an object with these labels: an empty one all objects, a missing one none."""
-    if selector is None:
-        return False
-    exact = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in exact.items()):
-        return False
-    return all(_expression(one, labels) for one in selector.get("matchExpressions") or ())
-
-
 def selects(spec: Mapping[str, Any]) -> bool:
     """Whether a Pod selects nodes at all."""
     return bool(spec.get("nodeSelector") or (spec.get("affinity") or {}).get("nodeAffinity"))
