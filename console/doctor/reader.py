@@ -127,7 +127,6 @@ def _node(obj: Raw) -> Raw:
         "ready": _ready(status),
         "short": any(one.get("key") == HEADROOM for one in taints),
         "taints": taints,
-        "kubelet": (status.get("nodeInfo") or {}).get("kubeletVersion", ""),
     }
 
 
@@ -166,7 +165,6 @@ def _pod_of(obj: Raw) -> Raw:
         "node": spec.get("nodeName", ""),
         "ready": _ready(status),
         "images": [one.get("image", "") for one in spec.get("containers") or ()],
-        "restarts": sum(one.get("restartCount", 0) for one in status.get("containerStatuses") or ()),
         "waiting": [
             (one.get("state") or {}).get("waiting", {}).get("reason", "")
             for one in status.get("containerStatuses") or ()
