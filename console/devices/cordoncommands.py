@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.device import Device
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CORDONED, TYPE_GPU
 from console import terminal
-from console.devices.cards import add_row, new_table, told_share
 from console.devices.nodes import (
     CommandError,
     Known,
@@ -22,10 +22,11 @@ from console.devices.nodes import (
     read_nodes,
     require_ledger,
     there_are,
-    told_holder,
     unknown_node,
 )
 from console.devices.session import CommandEnd, add_cluster, carry_out
+from console.devicewords import told_holder, told_share
+from console.plaintable import add_row, plain_table
 from console.terminal import printable
 from koordgate.backoff import Backoff
 from koordgate.cli import Command
@@ -352,12 +353,12 @@ async def _carry_out_verb(
     """
     cordon, dry_run = verb != "uncordon", arguments.dry_run
     marked = await mark(kube, store, where, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)
-    _show_marked(marked, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
+    _show_marked(marked, known.types, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
     status = await _drain(kube, marked, arguments) if verb == "drain" else 0
     return CommandEnd(marked.report.problems, status)
 
 
-def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
+def _show_marked(marked: Marked, types: DeviceTypes, *, cordon: bool, dry_run: bool) -> None:
     report, device = marked.report, marked.device
     name = f"{device.type} {device.minor} {device.id}" if device else f"{marked.identity} ({GONE})"
     done = "is cordoned" if cordon else "is not cordoned"
@@ -373,9 +374,9 @@ def _show_marked(marked: Marked, *, cordon: bool, dry_run: bool) -> None:
     if not held:
         terminal.show(f"no Pod {'of koordgate ' if _unseen(marked) else ''}holds anything of it")
         return
-    table = new_table("POD", "HOLDS")
+    table = plain_table("POD", "HOLDS")
     for holding, share in held:
-        add_row(table, told_holder(holding), told_share(share))
+        add_row(table, told_holder(holding), told_share(share, types))
     terminal.show(f"Pods that hold something of it, and run on: {len(held)}", table)
 
 

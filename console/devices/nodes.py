@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
-from allocator.vocabulary.holdings import Holding
 from allocator.wire.deviceobject import read_cordons
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.resourceclaim import ClaimError
@@ -22,7 +21,7 @@ from webhook.ledger.store import ABSENT, Record, Store, UnreadableError
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed, Listing, NodeFeed
-from webhook.view.nodereport import Holder, NodeReport, report_of
+from webhook.view.nodereport import NodeReport, report_of
 from webhook.view.snapshots import Pools
 
 Raw = dict[str, Any]
@@ -402,10 +401,3 @@ def there_are(names: Iterable[str]) -> str:
     """List names, as many as fit one line."""
     known = sorted(names)
     return f"there are: {some(known, _MAX_NAMED)}" if known else "there are none at all"
-
-
-def told_holder(one: Holder) -> str:
-    """Name who holds something; a Pod of another product with that product, and whether what it holds is certain."""
-    if isinstance(one, Holding):
-        return one.holder
-    return f"{one.holder} ({one.peer.value}{'' if one.doubt is None else ', in doubt'})"

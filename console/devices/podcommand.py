@@ -9,12 +9,14 @@ from rich.table import Table
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cputopology import format_cpuset
+from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY
 from console import terminal
-from console.devices.cards import add_row, new_table, told_bytes, told_share
-from console.devices.nodes import CommandError, Known, read_nodes, told_holder
+from console.devices.nodes import CommandError, Known, read_nodes
 from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
+from console.devicewords import gib, told_holder, told_share
+from console.plaintable import add_row, plain_table
 from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
@@ -59,13 +61,13 @@ def counting(found: Iterable[OnNode]) -> list[OnNode]:
 
 def pods_table(found: Iterable[OnNode], *, wide: bool) -> Table:
     """A line for each holder."""
-    table = new_table("NAMESPACE", "POD", "NODE", "DEVICES", "CORE", "MEMORY", "CPUS", *(["IDS"] if wide else []))
+    table = plain_table("NAMESPACE", "POD", "NODE", "DEVICES", "CORE", "MEMORY", "CPUS", *(["IDS"] if wide else []))
     for node, holding in found:
         names = [f"{share.type}/{share.minor}" for share in holding.shares]
         more = f" +{len(names) - _MAX_DEVICES}" if len(names) > _MAX_DEVICES and not wide else ""
         devices = ", ".join(names if wide else names[:_MAX_DEVICES]) + more
         core, memory = (_sum(holding.shares, tail) for tail in (GPU_CORE, GPU_MEMORY))
-        amounts = (f"{core}%" if core else "", told_bytes(memory) if memory else "", _cpus(_cpus_of(holding)))
+        amounts = (f"{core}%" if core else "", gib(memory) if memory else "", _cpus(_cpus_of(holding)))
         name = told_holder(holding).replace(f"{holding.namespace}/", "", 1)  # it has a column of its own
         ids = [", ".join(share.id for share in holding.shares)] if wide else []
         add_row(table, holding.namespace, name, node, devices, *amounts, *ids)
@@ -89,16 +91,18 @@ def _cpus(cpus: CpuShare | None) -> str:
     return f"{own} ({where})" if own and where else own or where
 
 
-def about_pod(name: str, pod: Mapping[str, Any] | None, found: Sequence[OnNode]) -> list[Table | str]:
+def about_pod(
+    name: str, pod: Mapping[str, Any] | None, found: Sequence[OnNode], types: DeviceTypes
+) -> list[Table | str]:
     """Say where a Pod is and what it holds.
 
     `pod`: the object; None if it is gone. `found`: what it holds, by the ledger or by another product's statement.
     """
     lines: list[Table | str] = [printable(_headline(name, pod, found))]
     for node, holding in found:
-        table = new_table("DEVICE", "ID", "HOLDS", "CONTAINERS")
+        table = plain_table("DEVICE", "ID", "HOLDS", "CONTAINERS")
         for share in holding.shares:
-            about = (f"{share.type}/{share.minor}", share.id, told_share(share), ", ".join(share.containers))
+            about = (f"{share.type}/{share.minor}", share.id, told_share(share, types), ", ".join(share.containers))
             add_row(table, *about)
         if isinstance(holding, ForeignHolding):
             lines.append(printable(f"{holding.peer.value} placed it, by {holding.evidence}"))
@@ -195,7 +199,7 @@ async def _one(kube: KubeClient, namespace: str, name: str, known: Known, output
     if output in {"json", "yaml"}:
         terminal.write_data(pods_document(found), output)
     else:
-        terminal.show(*about_pod(f"{namespace}/{name}", pod, found))
+        terminal.show(*about_pod(f"{namespace}/{name}", pod, found, known.types))
     return CommandEnd(_problems(reports))
 
 

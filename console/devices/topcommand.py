@@ -18,7 +18,7 @@ from rich.text import Text
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import GPU_MEMORY
 from console import terminal
-from console.devices.cards import add_row, are_there, document, held_of, new_table, summary, told_use
+from console.devices.cards import are_there, document, held_of, summary
 from console.devices.nodes import (
     BOUND,
     CommandError,
@@ -27,9 +27,10 @@ from console.devices.nodes import (
     claims_not_read,
     pods_not_read,
     read_nodes,
-    told_holder,
 )
 from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
+from console.devicewords import told_holder, told_use
+from console.plaintable import add_row, plain_table
 from console.terminal import counted, printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
@@ -197,7 +198,7 @@ def last_line(shown: Sequence[ShownNode], namespace: str) -> str:
 
 def wide_table(shown: Iterable[ShownNode]) -> Table:
     """A line for each device with all that is known of it, as wide as it is."""
-    table = new_table("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCI ADDRESS", "STATE", "CORE", "MEMORY", "PODS")
+    table = plain_table("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCI ADDRESS", "STATE", "CORE", "MEMORY", "PODS")
     for one in shown:
         for card in one.devices:
             device = card.device

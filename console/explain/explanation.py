@@ -19,9 +19,9 @@ from allocator.reasons import CardReason, card_reasons
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE, Mode
 from console.cluster import mapping
+from console.devicewords import adopted
 from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, detail, judge, remedies
 from console.explain.scene import Scene, conditions
-from console.simulator.words import adopted
 from webhook.view.nodereport import Availability, DeviceReport, node_report
 from webhook.view.podinfo import annotated_holding, read_pod_info
 

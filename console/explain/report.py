@@ -9,10 +9,10 @@ from rich.text import Text
 from allocator.index.query import MAX_AMOUNT
 from allocator.index.search import STEP
 from allocator.vocabulary.asks import Preference
+from console import devicewords
 from console.explain.explanation import Explanation, Rival, TypeLeft, Whereabouts, held_by_others, last_said
 from console.explain.nodes import CardDetail, NodeDetail, NodeVerdict, WayToFit
 from console.plaintable import plain_table
-from console.simulator import words
 from console.simulator.words import asked
 from console.terminal import counted, printable, some
 
@@ -100,7 +100,7 @@ def told_card(one: CardDetail) -> str:
     """One device in a line: what it is, why it does not do, and who holds it."""
     device = one.device
     held = f"; held by {some(one.holders, 4)}" if one.holders else ""
-    return f"{device.type} {device.minor} {words.short_id(device.id)}: {one.reason.why or 'it would do'}{held}"
+    return f"{device.type} {device.minor} {devicewords.short_id(device.id)}: {one.reason.why or 'it would do'}{held}"
 
 
 def figures(one: Rival, preference: Preference) -> str:
@@ -147,14 +147,14 @@ def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
         kind = types.by_name[share.type]
         beside = one.beside.get(share.id, ())
         use = f"in use already, shared with {some(list(beside), 4)}" if beside else "idle before"
-        yield f"{words.device(share, kind)}: {use}"
+        yield f"{devicewords.device(share, kind)}: {use}"
     for left in one.left:
         yield f"of {counted(left.total, 'device')} of type {left.type}, {_idle(left)}"
     taken = {share.id for share in one.shares}
     for other in one.cards if one.holding is not None else ():
         if other.device.id not in taken:
             state = other.why or "it would have done as well: it comes later in the order of devices"
-            yield f"not {other.device.type} {other.device.minor} {words.short_id(other.device.id)}: {state}"
+            yield f"not {other.device.type} {other.device.minor} {devicewords.short_id(other.device.id)}: {state}"
     if one.placed is not None and not one.same:
         now = [f"{share.type} {share.minor}" for share in one.placed.shares]
         why = ": what else runs there has changed since" if one.holding is not None else " from koordgate"

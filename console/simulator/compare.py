@@ -18,6 +18,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, FULL
 from allocator.vocabulary.mix import Mix, mix_of
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY_RATIO, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
+from console import devicewords
 from console.plaintable import plain_table
 from console.simulator import words
 from console.simulator.arrivals import Arrivals, key_of, read_cluster, standing
@@ -303,7 +304,7 @@ def _placements(runs: Mapping[str, Run]) -> list[Table | Text | str]:
         return ["All Pods are placed alike."]
     table = plain_table("POD", *runs)
     for key in differing[:_MAX_PODS]:
-        table.add_row(words.short_name("/".join(key)), *(of.get(key, "-") for of in fates.values()))
+        table.add_row(devicewords.short_name("/".join(key)), *(of.get(key, "-") for of in fates.values()))
     more = len(differing) - _MAX_PODS
     return [table, *([f"... and {more} more Pods that fare differently"] if more > 0 else [])]
 

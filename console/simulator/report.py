@@ -16,6 +16,7 @@ from allocator.vocabulary.cpunode import PoolCpus
 from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import model_name
+from console import devicewords
 from console.plaintable import plain_table
 from console.simulator import words
 from console.simulator.account import Account
@@ -141,10 +142,10 @@ def _state(result: Result) -> str:
 def outcome(result: Result, account: Account) -> list[str]:
     """What a Pod got, or why it got nothing, as lines; none for one that asked for nothing."""
     holding = None if result.state in _ABSENT else account.holding(result.pod)
-    held = words.held(holding, account.types) if holding is not None else []
+    held = devicewords.held(holding, account.types) if holding is not None else []
     adopted = account.adopted(result.pod)
-    held += words.adopted(adopted, account.types) if adopted is not None else []
-    held += [*words.quotas(result.pod, account.types), *words.limits(result.pod)] if held else []
+    held += devicewords.adopted(adopted, account.types) if adopted is not None else []
+    held += [*devicewords.quotas(result.pod, account.types), *devicewords.limits(result.pod)] if held else []
     trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
     warnings = [f"warning: {warning}" for warning in result.warnings]
     return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings]
@@ -206,8 +207,8 @@ def devices_table(devices: Iterable[DeviceReport], *, brief: bool = False) -> Ta
     table = plain_table("DEVICE", *named, "NUMA", "USED", "WHO, OR WHY NOT", whole=True)
     for one in devices:
         numa = "-" if one.device is None or one.device.numa_node is None else str(one.device.numa_node)
-        who = () if brief else (words.shown_id(one.id, one.kind), _model(one) or "-")
-        texts = (f"{one.kind.name} {one.minor}", *who, numa, words.used_of(one))
+        who = () if brief else (devicewords.shown_id(one.id, one.kind), _model(one) or "-")
+        texts = (f"{one.kind.name} {one.minor}", *who, numa, devicewords.used_of(one))
         table.add_row(*map(Text, texts), _cell([*_holders(one)] or ["-"]))
     return table
 
@@ -217,11 +218,11 @@ def _holders(one: DeviceReport) -> Iterator[str]:
         yield f"takes no new Pods: {one.why}"
     for holder, share in one.counted:
         doubt = " (in doubt)" if isinstance(holder, ForeignHolding) and in_doubt(holder) else ""
-        yield f"{_name(holder)}: {words.part_of(share, one.kind)}{doubt}"
+        yield f"{_name(holder)}: {devicewords.part_of(share, one.kind)}{doubt}"
 
 
 def _name(holder: Holder) -> str:
-    return words.short_name(holder.holder)
+    return devicewords.short_name(holder.holder)
 
 
 def cpus_table(cpus: CpuReport) -> Table:
@@ -254,7 +255,7 @@ def cpu_rows(cpus: CpuReport) -> Iterator[CpuRow]:
     """Make the rows of each NUMA node."""
     if cpus.topology is None:
         for pod, share in cpus.held:
-            yield CpuRow("-", format_cpuset(share.cpus), f"{_name(pod)}: {words.cpus_of(share)}", pod.holder)
+            yield CpuRow("-", format_cpuset(share.cpus), f"{_name(pod)}: {devicewords.cpus_of(share)}", pod.holder)
         return
     for numa, inside in cpus.topology.nodes.items():
         at = str(numa)
@@ -265,7 +266,7 @@ def cpu_rows(cpus: CpuReport) -> Iterator[CpuRow]:
         for pod, share in cpus.held:
             for one in share.numa:
                 if one.node == numa and not share.cpus:
-                    text = f"   in it {_name(pod)} ({share.qos}): {words.numa_of(one)}"
+                    text = f"   in it {_name(pod)} ({share.qos}): {devicewords.numa_of(one)}"
                     yield CpuRow(at, "", text, pod.holder)
         yield CpuRow(at, _pool(cpus.pools.best_effort if cpus.pools else (), numa), _BEST_EFFORT)
 
@@ -278,7 +279,7 @@ def _own_rows(cpus: CpuReport, at: str, inside: int) -> Iterator[CpuRow]:
     for alloc in cpus.kubelet:
         if alloc.cpus & inside:
             name = f"{alloc.namespace}/{alloc.name}"
-            text = f"{words.short_name(name)} (by the kubelet's static policy)"
+            text = f"{devicewords.short_name(name)} (by the kubelet's static policy)"
             yield CpuRow(at, format_cpuset(alloc.cpus & inside), text, name)
 
 

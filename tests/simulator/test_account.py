@@ -10,7 +10,8 @@ from simulator.clusters import ALLOCATED, QOS, STATUS, asking, held, nic, node, 
 from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc, SystemCpus
-from console.simulator import apiserver, report, words
+from console import devicewords
+from console.simulator import apiserver, report
 from console.simulator.account import Account, ClusterObjects
 from koordgate.settings import DevicePool
 from webhook.view.nodereport import CpuReport, DeviceReport
@@ -119,7 +120,7 @@ DEVICES: dict[str, tuple[list[Raw], list[tuple[str, str, list[str], str]]]] = {
 def test_devices_of_every_type_are_counted(name: str) -> None:
     objects, expected = DEVICES[name]
     found = [
-        (f"{one.kind.name} {one.minor}", words.used_of(one), [pod.holder for pod, _ in one.held], one.why)
+        (f"{one.kind.name} {one.minor}", devicewords.used_of(one), [pod.holder for pod, _ in one.held], one.why)
         for one in devices_of(account(*objects))
     ]
     assert found == expected
@@ -290,7 +291,7 @@ def test_what_a_pod_holds_is_said_in_a_few_words() -> None:
     )
     holding = counted.holding(apiserver.with_defaults(pod))
     assert holding is not None
-    assert words.held(holding, TYPES) == [
+    assert devicewords.held(holding, TYPES) == [
         "gpu 0 GPU-node-1-0: core 10 %, memory 80 GiB (100 %)",
         "rdma 0 0000:10:00.0: rdma 25 %, virtual function 0000:10:00.1",
         "CPUs 0-1 (LSR), NUMA node 0: 2 CPU, 4 GiB",

@@ -17,6 +17,7 @@ from allocator.vocabulary.devicetype import BUILT_IN, FPGA_TYPE, GPU_TYPE, RDMA_
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from allocator.vocabulary.node import NodeSnapshot
+from console import devicewords
 from console.simulator import words
 from console.simulator.cluster import PodFate, Result
 from console.simulator.report import MAX_LISTED, show_groups
@@ -35,8 +36,10 @@ TYPES = BUILT_IN.with_types([QUEUE])
         (GIB, "1 GiB"),
         (80 * GIB, "80 GiB"),
         (3 * GIB // 2, "1.5 GiB"),
-        (GIB // 20 - 1, "0 GiB"),
-        (GIB // 20 + 1, "0.1 GiB"),
+        (1, "1 MiB"),
+        (2**20 + 1, "2 MiB"),
+        (GIB // 10 - 1, "103 MiB"),
+        (GIB // 10 + 1, "0.1 GiB"),
         (2 * GIB - 1, "2 GiB"),
         (163118 * 2**20, "159.3 GiB"),
         (21 * GIB + GIB // 10, "21.1 GiB"),
@@ -44,7 +47,7 @@ TYPES = BUILT_IN.with_types([QUEUE])
     ],
 )
 def test_bytes_are_gib_to_the_tenth(amount: int, text: str) -> None:
-    assert words.gib(amount) == text
+    assert devicewords.gib(amount) == text
 
 
 @pytest.mark.parametrize(
@@ -66,11 +69,11 @@ def test_devices_are_counted(kind: DeviceType, count: int, text: str) -> None:
     [(GPU_TYPE, "GPU-01234567"), (FPGA_TYPE, "GPU-01234567"), (QUEUE, "GPU-0123456789-and-so-on-and-so-o")],
 )
 def test_an_id_is_cut_where_it_is_unique_and_a_name_later(kind: DeviceType, text: str) -> None:
-    assert words.shown_id("GPU-0123456789-and-so-on-and-so-on-and-so-on", kind) == text[:32]
+    assert devicewords.shown_id("GPU-0123456789-and-so-on-and-so-on-and-so-on", kind) == text[:32]
 
 
 def test_the_id_of_an_assumed_card_keeps_its_whole_number() -> None:
-    assert words.short_id("assumed-12-gpu-a100-1") == "assumed-12"
+    assert devicewords.short_id("assumed-12-gpu-a100-1") == "assumed-12"
 
 
 # --- shares
@@ -120,7 +123,7 @@ SHARES: dict[str, tuple[DeviceType, Share, str, str]] = {
         "core 30 %, memory 1 GiB (10 %)",
         "core 30 %, memory 10 %",
     ),
-    "nothing is stated": (GPU_TYPE, card(), words._UNSTATED, words._UNSTATED),
+    "nothing is stated": (GPU_TYPE, card(), "an amount that is not stated", "an amount that is not stated"),
     "a NIC with functions": (
         RDMA_TYPE,
         Share("rdma", "n", 0, {"rdma": 25}, functions=FUNCTIONS),
@@ -135,7 +138,7 @@ SHARES: dict[str, tuple[DeviceType, Share, str, str]] = {
 @pytest.mark.parametrize("name", SHARES)
 def test_a_share_is_said_in_full_and_in_brief(name: str) -> None:
     kind, share, full, brief = SHARES[name]
-    assert (words.share_of(share, kind), words.part_of(share, kind)) == (full, brief)
+    assert (devicewords.share_of(share, kind), devicewords.part_of(share, kind)) == (full, brief)
 
 
 def reported(kind: DeviceType, device: Device | None, *shares: Share) -> DeviceReport:
@@ -165,7 +168,7 @@ USES = {
 @pytest.mark.parametrize("name", USES)
 def test_what_is_used_of_a_device_is_said_of_how_much(name: str) -> None:
     use, text = USES[name]
-    assert words.used_of(use) == text
+    assert devicewords.used_of(use) == text
 
 
 def test_bytes_that_no_ratio_states_as_well_are_said_with_their_word() -> None:
@@ -173,8 +176,8 @@ def test_bytes_that_no_ratio_states_as_well_are_said_with_their_word() -> None:
     kind = DeviceType("npu", ("npu-core", "npu-memory"), units=units, words=("core", "memory"), plain="npu")
     device = Device("npu", "n", 0, True, {"npu-core": 100, "npu-memory": 8 * GIB})
     share = Share("npu", "n", 0, {"npu-core": 50, "npu-memory": GIB})
-    assert words.used_of(reported(kind, device, share)) == "core 50 %, memory 1 of 8 GiB"
-    assert words.share_of(share, kind) == "core 50 %, memory 1 GiB"
+    assert devicewords.used_of(reported(kind, device, share)) == "core 50 %, memory 1 of 8 GiB"
+    assert devicewords.share_of(share, kind) == "core 50 %, memory 1 GiB"
 
 
 # --- what Pods ask for
@@ -331,7 +334,7 @@ QUOTAS: dict[str, tuple[DeviceQuota, str]] = {
 
 @pytest.mark.parametrize(("quota", "told"), QUOTAS.values(), ids=QUOTAS)
 def test_what_a_container_may_use_is_said_in_full(quota: DeviceQuota, told: str) -> None:
-    assert words.quota_of(quota) == told
+    assert devicewords.quota_of(quota) == told
 
 
 def test_the_quotas_of_each_container_and_device_have_a_line() -> None:
@@ -339,12 +342,12 @@ def test_the_quotas_of_each_container_and_device_have_a_line() -> None:
     text = json.dumps(
         {"b": {"gpu": listed}, "a": {"rdma": [{"id": "0000:1a:00.0", "resources": {"koordinator.sh/rdma": "5"}}]}}
     )
-    assert words.quotas(pod(annotations={"koordgate.io/device-quotas": text}), TYPES) == [
+    assert devicewords.quotas(pod(annotations={"koordgate.io/device-quotas": text}), TYPES) == [
         "b may use of gpu GPU-01234567: core 10 %",
         "b may use of gpu GPU-01234567: core 11 %",
         "a may use of rdma 0000:1a:00.0: rdma 5 %",
     ]
-    assert words.quotas(pod(), TYPES) == []
+    assert devicewords.quotas(pod(), TYPES) == []
 
 
 CPUS: dict[str, tuple[CpuShare, str]] = {
@@ -362,16 +365,16 @@ CPUS: dict[str, tuple[CpuShare, str]] = {
 
 @pytest.mark.parametrize(("share", "told"), CPUS.values(), ids=CPUS)
 def test_cpus_and_numa_nodes_are_said_in_words(share: CpuShare, told: str) -> None:
-    assert words.cpus_of(share) == told
+    assert devicewords.cpus_of(share) == told
     holding = Holding("u", "d", "p", 0, (), share)
-    assert words.held(holding, TYPES) == ([told] if told else [])
+    assert devicewords.held(holding, TYPES) == ([told] if told else [])
 
 
 @pytest.mark.parametrize(
     ("milli", "told"), [(0, "0"), (1, "1m"), (999, "999m"), (1000, "1"), (1001, "1001m"), (64_000, "64")]
 )
 def test_cpus_are_whole_numbers_or_thousandths(milli: int, told: str) -> None:
-    assert words.cpu(milli) == told
+    assert devicewords.cpu(milli) == told
 
 
 def test_devices_are_listed_by_type_and_minor_and_those_of_another_product_with_what_says_so() -> None:
@@ -389,10 +392,10 @@ def test_devices_are_listed_by_type_and_minor_and_those_of_another_product_with_
         "rdma 1 n: rdma 5 %",
         "queue 0 fast: queue 1",
     ]
-    assert words.held(Holding("u", "d", "p", 0, shares), TYPES) == listed
+    assert devicewords.held(Holding("u", "d", "p", 0, shares), TYPES) == listed
     theirs = ForeignHolding("u", "d", "p", Product.HAMI, "an annotation", shares)
-    assert words.adopted(theirs, TYPES) == [*listed, "by an annotation"]
-    assert words.adopted(ForeignHolding("u", "d", "p", Product.HAMI, "an annotation"), TYPES) == []
+    assert devicewords.adopted(theirs, TYPES) == [*listed, "by an annotation"]
+    assert devicewords.adopted(ForeignHolding("u", "d", "p", Product.HAMI, "an annotation"), TYPES) == []
 
 
 @pytest.mark.parametrize(
@@ -403,7 +406,7 @@ def test_devices_are_listed_by_type_and_minor_and_those_of_another_product_with_
     ],
 )
 def test_a_function_without_a_bus_id_is_said_to_have_none(functions: tuple[Function, ...], told: str) -> None:
-    assert words.share_of(Share("rdma", "n", 0, {"rdma": 5}, functions=functions), RDMA_TYPE) == told
+    assert devicewords.share_of(Share("rdma", "n", 0, {"rdma": 5}, functions=functions), RDMA_TYPE) == told
 
 
 @pytest.mark.parametrize(
@@ -411,13 +414,13 @@ def test_a_function_without_a_bus_id_is_said_to_have_none(functions: tuple[Funct
     [("assumed-1-a-b", "assumed-1"), ("assumed-1", "assumed-1"), ("0000:10:00.0-more", "0000:10:00.0")],
 )
 def test_an_id_is_shortened_to_what_tells_it_apart(identity: str, told: str) -> None:
-    assert words.short_id(identity) == told
+    assert devicewords.short_id(identity) == told
 
 
 def test_names_have_a_namespace_and_short_ones_have_not_the_default_one() -> None:
     assert words.name_of({"metadata": {"name": "a", "namespace": "team"}}) == "team/a"
     assert words.name_of({"metadata": {"name": "a"}}) == "default/a"
-    assert [words.short_name(name) for name in ("default/a", "team/default/a")] == ["a", "team/default/a"]
+    assert [devicewords.short_name(name) for name in ("default/a", "team/default/a")] == ["a", "team/default/a"]
 
 
 def test_classes_and_annotations_that_ask_are_one_line_each_and_long_ones_are_cut() -> None:
@@ -457,5 +460,5 @@ def test_of_functions_those_that_are_held_are_counted() -> None:
         functions=(VirtualFunction(0, "a"), VirtualFunction(1, "b"), VirtualFunction(2, "c")),
     )
     shares = [Share("rdma", "n", 0, {"rdma": 25}, functions=of) for of in (FUNCTIONS, FUNCTIONS[:1])]
-    assert words.used_of(reported(RDMA_TYPE, card, *shares)) == "50 %, 3 of 3 functions"
-    assert words.used_of(reported(RDMA_TYPE, None, *shares)) == "50 %"
+    assert devicewords.used_of(reported(RDMA_TYPE, card, *shares)) == "50 %, 3 of 3 functions"
+    assert devicewords.used_of(reported(RDMA_TYPE, None, *shares)) == "50 %"

@@ -17,9 +17,10 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from allocator.wire.noderuntime import write_uses
-from console.devices.cards import devices_table, document, held_of, summary, told_bytes, told_use
+from console.devices.cards import devices_table, document, held_of, summary
 from console.devices.nodes import Known
 from console.devices.topcommand import Look, ShownNode, counts, last_line, line, lines, look, wide_table
+from console.devicewords import told_use
 from webhook.view.nodereport import Availability, DeviceReport, NodeReport
 
 Raw = dict[str, Any]
@@ -243,13 +244,6 @@ def test_memory_is_told_in_gib_with_one_decimal(used: int, total: int, told: tup
     assert held_of(used, total) == told
 
 
-@pytest.mark.parametrize(
-    ("amount", "told"), [(24 * GIB, "24Gi"), (512 * 2**20, "512Mi"), (41943044 * 1024, "40.1Gi"), (2048 * GIB, "2Ti")]
-)
-def test_an_amount_is_exact_where_that_is_short(amount: int, told: str) -> None:
-    assert told_bytes(amount) == told
-
-
 BEGUN = "  gpu/0    ###.......  30% ###....... 24/80Gi       "
 MODELLED = "  gpu/0    A100-SXM4-80GB     ###.......  30% ###....... 24/80Gi       "
 FIT = {
@@ -345,24 +339,6 @@ def test_a_device_is_of_the_namespaces_whose_pods_hold_some_of_it() -> None:
     assert [card.is_of(name) for name in ("", "a", "b", "c", "d", "e")] == [True, False, True, False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("amount", "told"),
-    [
-        (0, "0"),
-        (2**30 - 1, "1073741823"),
-        (2**30, "1Gi"),
-        (2**30 + 1, "1.1Gi"),
-        (11 * 2**30 // 10, "1.1Gi"),
-        (2**30 + 2**20, "1.1Gi"),
-        (1536 * 2**20, "1.5Gi"),
-        (2**50, "1Pi"),
-        (2**60, "1Ei"),
-    ],
-)
-def test_amounts_of_less_than_a_gib_are_exact(amount: int, told: str) -> None:
-    assert told_bytes(amount) == told
-
-
 def test_of_a_device_that_is_held_in_part_each_resource_is_told() -> None:
     held = [holding("a", gpu_share(core=10)), holding("b", gpu_share(memory=GIB))]
     card = one(state(device_entry(0), holdings=held))
@@ -393,12 +369,12 @@ USES = [
 @pytest.mark.parametrize(
     ("use", "told"),
     [
-        (USES[0], "main uses 3Gi of at most 40Gi (enforced)"),
-        (USES[1], "side uses 45Gi, not at most 40Gi (missing, more than it holds)"),
-        (USES[2], "main uses 0 of at most 41Gi, not at most 40Gi (missing)"),
-        (USES[3], "side uses 512Mi (accounting)"),
-        (replace(USES[3], used=2**20 + 1), "side uses 2Mi (accounting)"),
-        (replace(USES[0], used=None), "main of at most 40Gi (enforced)"),
+        (USES[0], "main uses 3 GiB of at most 40 GiB (enforced)"),
+        (USES[1], "side uses 45 GiB, not at most 40 GiB (missing, more than it holds)"),
+        (USES[2], "main uses 0 GiB of at most 41 GiB, not at most 40 GiB (missing)"),
+        (USES[3], "side uses 0.5 GiB (accounting)"),
+        (replace(USES[3], used=2**20 + 1), "side uses 2 MiB (accounting)"),
+        (replace(USES[0], used=None), "main of at most 40 GiB (enforced)"),
     ],
 )
 def test_a_containers_memory_is_told_in_words(use: MemoryUse, told: str) -> None:
@@ -413,7 +389,7 @@ def test_each_pod_is_shown_with_what_its_containers_have_of_the_card() -> None:
     assert [one.container for one in first.uses_of(held[0])] == ["side", "main"]
     assert second.uses == ()
     said = tabled(wide_table([ShownNode(shown, [first, second])]))
-    for words in ("main uses 3Gi of at most 40Gi (enforced)", "side uses 512Mi (accounting)"):
+    for words in ("main uses 3 GiB of at most 40 GiB (enforced)", "side uses 0.5 GiB (accounting)"):
         assert said.count(words) == 1
         assert words in tabled(devices_table([shown]))
     listed = document([shown], BUILT_IN)["nodes"][0]["devices"]

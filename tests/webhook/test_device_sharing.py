@@ -13,7 +13,7 @@ from world import POLICY, SCHEDULER, World, asks, binding, binds
 
 from allocator.request.original import read_asks
 from allocator.vocabulary.names import DEVICE_QUOTAS, DEVICE_SHARING, ORIGINAL_REQUEST
-from console.simulator import words
+from console import devicewords
 from koordgate.kube.client import KubeClient
 from webhook import patch
 from webhook.admission.additions import SlotDefaults
@@ -349,8 +349,8 @@ async def test_users_may_state_none_of_a_device_plugins_resource_as_a_limit_rang
 
 async def test_simulate_tells_what_each_container_may_use(world: World) -> None:
     found = await bound(world, sharing(uses("a", ratio=10), uses("b", 20)))
-    assert words.quotas(found, world.parts.types) == [
+    assert devicewords.quotas(found, world.parts.types) == [
         "a may use of gpu GPU-n1-0: core none, memory 8 GiB (10 %)",
         "b may use of gpu GPU-n1-0: core 20 %, memory 16 GiB (20 %)",
     ]
-    assert words.quotas(created(example()), world.parts.types) == []
+    assert devicewords.quotas(created(example()), world.parts.types) == []

@@ -110,13 +110,12 @@ async def test_the_table_has_each_device_with_its_health_and_who_holds_it(cluste
         ["n2", "gpu", "0", "GPU-idle"],
     ]
     assert "A100" in rows[0]
-    assert "gpu-core 50/100" in rows[0]
-    assert "default/pod-a: gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30" in rows[0]
-    assert "gpu-memory 40Gi/80Gi" in said.out
-    assert "default/pod-b: gpu-core 20, gpu-memory 16Gi, gpu-memory-ratio 20" in said.out
+    assert "core 50 %, 40 of 80 GiB" in rows[0]
+    assert "default/pod-a: core 30 %, memory 24 GiB (30 %)" in rows[0]
+    assert "default/pod-b: core 20 %, memory 16 GiB (20 %)" in said.out
     assert "XID: 79" in rows[1]
-    assert rows[2].split()[4:10] == ["-", "1", "pci0000:00", "healthy", "rdma", "25/100"]
-    assert "default/pod-a: rdma 25" in rows[2]
+    assert rows[2].split()[4:10] == ["-", "1", "pci0000:00", "healthy", "25", "%"]
+    assert "default/pod-a: rdma 25 %" in rows[2]
 
 
 async def test_as_yaml_the_same_is_data(cluster: FakeKube, cli: Koordgate) -> None:
@@ -159,7 +158,7 @@ async def test_what_resource_claims_hold_is_shown_beside_the_pods(cluster: FakeK
     cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-idle")]))
     cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
     said = await cli("devices", "n2")
-    assert "resourceclaim team/c: gpu-core 100" in said.out
+    assert "resourceclaim team/c: core 100 %" in said.out
     assert said.err == ""
     (node,) = yaml.safe_load((await cli("devices", "n2", "--output", "yaml")).out)["nodes"]
     (holder,) = node["holders"]
@@ -195,7 +194,7 @@ async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, cl
     said = await cli("devices")
     assert "GPU-5" in said.out
     assert "the node has no such device" in said.out
-    assert "default/pod-a: gpu-core 50" in said.out
+    assert "default/pod-a: core 50 %" in said.out
 
 
 async def test_device_types_of_ones_own_are_known_by_the_settings(
@@ -258,8 +257,8 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; it takes no new Pods"
     assert "Pods that hold something of it, and run on: 2" in said.out
-    assert lines_of(said)[3][:3] == ["default/pod-a", "gpu-core", "30,"]
-    assert lines_of(said)[4][:3] == ["default/pod-b", "gpu-core", "20,"]
+    assert lines_of(said)[3][:3] == ["default/pod-a", "core", "30"]
+    assert lines_of(said)[4][:3] == ["default/pod-b", "core", "20"]
     card, *_ = read_device_object(cluster.get(DEVICES.path("n1"))).devices
     assert (card.healthy, card.why_not) == (False, "cordoned by an administrator")
     assert "cordoned by an administrator" in (await cli("devices", "n1")).out
@@ -364,9 +363,9 @@ async def test_software_classes_are_shown_as_devices_are(cli: Koordgate, queues:
     assert "Node n5: annotation koordgate.io/classes: queue 'none': holds nothing" in said.err
     rows = [line for line in said.out.splitlines() if line.startswith(("n4", "n5", "n6"))]
     assert [row.split() for row in rows] == [
-        ["n4", "queue", "0", "slow", "-", "-", "-", "healthy", "queue", "0/40", "-"],
-        ["n5", "queue", "0", "fast", "-", "-", "-", "healthy", "queue", "3/10", "default/pod-a:", "queue", "3"],
-        ["n5", "queue", "2", "spare", "-", "-", "-", "healthy", "queue", "0/5", "-"],
+        ["n4", "queue", "0", "slow", "-", "-", "-", "healthy", "0", "of", "40", "-"],
+        ["n5", "queue", "0", "fast", "-", "-", "-", "healthy", "3", "of", "10", "default/pod-a:", "queue", "3"],
+        ["n5", "queue", "2", "spare", "-", "-", "-", "healthy", "0", "of", "5", "-"],
     ]
     assert [row for row in (await cli("devices", "n4", *queues)).out.splitlines() if row.startswith("n4")] != []
     said = await cli("devices", "n6", *queues)
@@ -606,9 +605,9 @@ async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: Fake
 
 BOTH = """\
 Pods that hold something of it, and run on: 2
-POD             HOLDS
-default/pod-a   gpu-core 30, gpu-memory 24Gi, gpu-memory-ratio 30
-default/pod-b   gpu-core 20, gpu-memory 16Gi, gpu-memory-ratio 20
+POD            HOLDS
+default/pod-a  core 30 %, memory 24 GiB (30 %)
+default/pod-b  core 20 %, memory 16 GiB (20 %)
 """
 NOBODY = "no Pod holds anything of it\n"
 DRY = " (dry run: nothing is written)"

@@ -156,7 +156,7 @@ async def test_a_pod_is_shown_with_its_devices_containers_and_cpus(cluster: Fake
     rows = said.out.splitlines()
     assert rows[0] == "Pod team/pod-b is on n1 (Running)"
     assert rows[2].split() == [
-        *("gpu/0", "GPU-aaaa1111", "gpu-core", "30,", "gpu-memory", "24Gi,", "gpu-memory-ratio", "30", "main,", "side"),
+        *("gpu/0", "GPU-aaaa1111", "core", "30", "%,", "memory", "24", "GiB", "(30", "%)", "main,", "side"),
     ]
     assert rows[3] == "CPUs: 2-3 (NUMA 1)"
     assert (await koordgate("pod", "default/pod-a")).out.startswith("Pod default/pod-a is on n1")
@@ -331,7 +331,7 @@ async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: Fa
     assert " 30% " in row
     assert "40/80Gi" in row
     assert row.endswith("lab/theirs (hami)")
-    assert "lab/theirs (hami): gpu-core 30" in (await koordgate("devices", "n1")).out
+    assert "lab/theirs (hami): core 30 %" in (await koordgate("devices", "n1")).out
     card = (await cards(koordgate))["GPU-aaaa2222"]
     assert (card["state"], card["free"]["gpu-core"], card["free"]["gpu-memory"]) == ("inParts", 70, 40 * 2**30)
     (pod,) = card["pods"]
@@ -402,7 +402,7 @@ async def test_a_card_that_others_share_counts_once_and_names_all(shared: FakeKu
 
 async def test_a_pod_of_another_product_is_listed_and_shown(shared: FakeKube, koordgate: Koordgate) -> None:
     listed = [line.split() for line in (await koordgate("pod", "-n", "lab")).out.splitlines()[1:]]
-    assert listed == [["lab", "theirs", "(hami)", "n1", "gpu/1", "30%", "40Gi", "-"]]
+    assert listed == [["lab", "theirs", "(hami)", "n1", "gpu/1", "30%", "40", "GiB", "-"]]
     said = await koordgate("pod", "lab/theirs")
     assert "Pod lab/theirs is on n1 (Running)" in said.out
     assert "hami placed it, by hami.io/vgpu-devices-allocated" in said.out
@@ -472,7 +472,7 @@ def test_eight_devices_of_a_pod_are_named_and_the_others_counted(
 ) -> None:
     terminal.show(pods_table(many_cards(count), wide=False))
     _, row = capsys.readouterr().out.splitlines()
-    assert f" {told}   {count * 10}% " in row
+    assert f" {told}  {count * 10}% " in row
     terminal.show(pods_table(many_cards(count), wide=True))
     _, row = capsys.readouterr().out.splitlines()
     assert row.endswith(f" {', '.join(f'GPU-{at}' for at in range(count))}")
@@ -493,7 +493,7 @@ def test_the_cpus_of_a_pod_are_told_by_set_and_numa_node(
     cpus: CpuShare | None, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal.show(pods_table([OnNode("n1", team("a", cpus=cpus))], wide=False))
-    assert capsys.readouterr().out.splitlines()[1].split("   ")[-1].strip() == told
+    assert capsys.readouterr().out.splitlines()[1].split("  ")[-1].strip() == told
 
 
 def test_holders_come_by_namespace_name_and_node() -> None:

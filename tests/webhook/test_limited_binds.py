@@ -10,6 +10,7 @@ from world import World, asks, binding, binds
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
+from console import devicewords
 from console.simulator import words
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES
@@ -224,10 +225,10 @@ async def test_less_than_a_mib_of_a_card_is_refused_by_the_bind_where_admission_
 
 async def test_simulate_tells_what_each_container_is_kept_to(able: World) -> None:
     await bound(able, pod(uses("a", 50), uses("b", 25)))
-    assert words.limits(able.pod("p")) == [
+    assert devicewords.limits(able.pod("p")) == [
         "a is kept to 40960 MiB of each of its GPUs",
         "b is kept to 20480 MiB of each of its GPUs",
     ]
-    assert words.limits(pod(uses("a", 50))) == []
+    assert devicewords.limits(pod(uses("a", 50))) == []
     limited = pod(uses("a", 50), annotations={"koordgate.io/limits": "require"})
     assert "limits require" in words.asked(limited, able.parts.types)[-1]
