@@ -75,10 +75,6 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "certificates of cert-manager": {
         "certificate": {"certManager": {"enabled": True, "issuer": {"name": "ca"}, "clientIssuer": {"name": "own"}}}
     },
-    "certificates of cert-manager, without the scheduler's": {
-        "certificate": {"certManager": {"enabled": True, "issuer": {"name": "ca", "kind": "ClusterIssuer"}}},
-        "scheduler": {"clientCertificates": False},
-    },
     "certificates of an administrator": {
         "certificate": {"existingSecret": "koordgate-cert", "existingClientSecret": "koord-scheduler-cert"},
         "webhook": {"caBundle": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="},
@@ -106,11 +102,13 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "mix": [{"requests": {"cpu": "8", "koordinator.sh/gpu": 100}, "models": ["A100"], "weight": 3}],
         }
     },
-    "the preference leastRequested": {
-        "scheduler": {"preference": "leastRequested", "preferenceClasses": ["cpu", "memory", "gpu"], "mostNodes": 0}
-    },
-    "the preference mostBalanced": {"scheduler": {"preference": "mostBalanced", "percentageOfNodesToScore": 0}},
     "CPUs aligned and exclusive": {
+        "scheduler": {
+            "preference": "leastRequested",
+            "preferenceClasses": ["cpu", "memory", "gpu"],
+            "mostNodes": 0,
+            "percentageOfNodesToScore": 0,
+        },
         "cpus": {
             "bindPolicy": "SpreadByPCPUs",
             "exclusivePolicy": "NUMANodeLevel",
@@ -126,15 +124,14 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "tolerations": {"gpu": [], "npu": ["huawei.com/npu"]},
             "quotaEnvironment": True,
             "defaultSlotResourceFraction": {"types": {"gpu": 50}, "namespaces": {"team-a": {"gpu": 25}}},
-        }
+        },
+        "limits": {"provider": "nvidia-toolkit", "require": ["*"]},
     },
-    "memory limits": {"limits": {"provider": "nvidia-toolkit", "require": ["*"]}},
-    **{f"the dialect {name}": {"dialects": {name: _ON}} for name in _DIALECTS},
-    "the dialect elastic-gpu": {"dialects": {"elastic-gpu": {"enabled": True, "memoryUnit": "1Mi"}}},
     "every dialect, some in namespaces": {
         "dialects": {
             **{name: {"enabled": True, "namespaces": ["team-a", "team-b"]} for name in _DIALECTS[:5]},
             **dict.fromkeys(_DIALECTS[5:], _ON),
+            "elastic-gpu": {"enabled": True, "memoryUnit": "1Mi"},
         },
         "warnOffDialects": False,
     },
@@ -152,14 +149,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "logLevel": "debug",
     },
     "shadow mode": {"mode": "shadow", "exemptNamespaces": ["gpu-operator"]},
-    "off but for labelled namespaces": {"mode": "off"},
-    **{
-        f"every policy's action is {action}": {"policies": {name: {"action": action} for name in _POLICIES}}
-        for action in ("Deny", "Warn", "Audit")
-    },
-    "policies with exemptions": {
-        "policies": {"visibleDevices": {"variables": ["CUDA_DISABLE_CONTROL"], "exemptNamespaces": ["gpu-operator"]}}
-    },
+    "every policy warns": {"policies": {name: {"action": "Warn"} for name in _POLICIES}},
     "beside other products": {
         "adopt": {
             "peers": ["hami", "volcano", "gpushare", "kai"],
@@ -167,10 +157,10 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "writers": ["system:serviceaccount:kube-system:hami-scheduler"],
         },
         "mirror": ["hami", "volcano", "gpushare"],
+        "policies": {"visibleDevices": {"variables": ["CUDA_DISABLE_CONTROL"], "exemptNamespaces": ["gpu-operator"]}},
         "dialects": {"volcano-share": {"enabled": True, "memoryUnit": "1Gi"}},
     },
     "headroom kept": {"headroom": {"mode": "taint"}},
-    "headroom removed": {"headroom": {"mode": "remove"}},
     "DRA with taints": {"dra": {"taints": True, "drivers": {"gpu.example.com": "gpu"}}},
     "gangs as a whole": {"gangs": {"allOrNothing": True}},
     "a reporter with all rights": {

@@ -56,10 +56,6 @@ def test_device_objects_are_in_the_domain_of_requests_unless_set_otherwise(
     assert read(render(values)).domain == domain
 
 
-def test_the_pod_resources_socket_is_asked_unless_that_is_turned_off(render: Render) -> None:
-    assert read(render({"reporter": {"kubelet": {"podResources": False}}})).kubelet.pod_resources == ""
-
-
 @pytest.mark.parametrize(
     ("proof", "added"),
     [
@@ -119,14 +115,6 @@ def test_a_reporter_that_sees_cards_by_nvidias_nri_plugin_proves_nothing_about_t
     assert read(rendered).runtime.own_handler is None
 
 
-def test_without_gpus_nothing_is_asked_about_the_container_runtime(render: Render) -> None:
-    rendered = render({"reporter": {"gpus": {"enabled": False}}})
-
-    assert not set(RUNTIME) & set(mounts(rendered))
-    assert (read(rendered).runtime.own_handler, read(rendered).runtime.policies) == (None, False)
-    assert all(rule["apiGroups"] != ["nvidia.com"] for rule in find(rendered, "ClusterRole", NAME)["rules"])
-
-
 HIDDEN = ("pods", "pki", "plugins", "plugins_registry")
 
 
@@ -139,11 +127,10 @@ def covered(objects: list[JsonObject]) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", ["leave", "write"])
-@pytest.mark.parametrize("directory", ["/var/lib/kubelet", "/data/kubelet"])
-def test_the_secrets_of_pods_and_the_kubelets_keys_are_not_seen(render: Render, directory: str, mode: str) -> None:
-    rendered = render({"reporter": {"kubelet": {"directory": directory}, "cpus": {"takeOver": mode}}})
+def test_the_secrets_of_pods_and_the_kubelets_keys_are_not_seen(render: Render, mode: str) -> None:
+    rendered = render({"reporter": {"kubelet": {"directory": "/data/kubelet"}, "cpus": {"takeOver": mode}}})
 
-    assert covered(rendered) == {f"{directory}/{folder}" for folder in HIDDEN}
+    assert covered(rendered) == {f"/data/kubelet/{folder}" for folder in HIDDEN}
 
 
 def test_every_hidden_folder_is_there_before_something_is_mounted_over_it(objects: list[JsonObject]) -> None:
@@ -165,12 +152,6 @@ def test_what_is_hidden_can_be_chosen(render: Render) -> None:
     assert "initContainers" not in pod(rendered)
 
 
-def test_where_nothing_is_enforced_cgroups_are_read_only(render: Render) -> None:
-    rendered = render({"reporter": {"cpus": {"enforce": False}}})
-
-    assert mounts(rendered)["/sys/fs/cgroup"] == ("/host/cgroup", False)
-
-
 @pytest.mark.parametrize("mode", ["write", "undo"])
 def test_the_kubelets_folder_can_be_written_where_its_state_is_taken_over_or_given_back(
     render: Render, mode: str
@@ -179,18 +160,6 @@ def test_the_kubelets_folder_can_be_written_where_its_state_is_taken_over_or_giv
 
     assert read(rendered).cpus.take_over == mode
     assert mounts(rendered)["/var/lib/kubelet"] == ("/var/lib/kubelet", True)
-
-
-def test_a_configuration_elsewhere_has_a_mount_of_its_own(render: Render) -> None:
-    rendered = render({"reporter": {"kubelet": {"configuration": "/etc/kubernetes/kubelet/config.json"}}})
-
-    assert mounts(rendered)["/etc/kubernetes/kubelet"] == ("/etc/kubernetes/kubelet", False)
-
-
-def test_the_right_to_nodes_proxy_comes_only_with_configz(render: Render) -> None:
-    rules = find(render({"reporter": {"kubelet": {"configz": True}}}), "ClusterRole", NAME)["rules"]
-
-    assert rules[-1] == {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}
 
 
 def test_it_runs_on_every_node_or_on_selected_ones(render: Render, objects: list[JsonObject]) -> None:

@@ -163,32 +163,3 @@ async def test_a_card_that_the_kubelet_gave_to_an_exempt_pod_as_well_is_reported
         for name in uids:
             await admin.delete(pods_path(EXEMPT, name), {"gracePeriodSeconds": 0})
         await remove(admin, namespace, [node])
-
-
-# (request, the card that it opens): 16 GiB, 24 GiB or 80 GiB
-
-SMALLEST = {
-    "4 GiB": ({"kubernetes.io/gpu-memory": "4Gi"}, 16),
-    "half of a card": ({"kubernetes.io/gpu": "50"}, 16),
-    "20 GiB": ({"kubernetes.io/gpu-memory": "20Gi"}, 24),
-    "40 GiB": ({"kubernetes.io/gpu-memory": "40Gi"}, 80),
-    "a whole card": ({"nvidia.com/gpu": "1"}, 16),
-}
-
-
-async def test_the_smallest_sufficient_card_of_the_cluster_is_opened(
-    plane: ControlPlane, admin: AdminClient, namespace: str, installed: list[JsonObject], tmp_path: Path
-) -> None:
-    sizes = {f"{namespace}-a": 80, f"{namespace}-b": 24, f"{namespace}-c": 16}  # the largest is first by name
-    for node, gib in sizes.items():
-        await add_node(plane, admin, node, namespace, [gpu(node, minor, gib=gib) for minor in range(2)])
-    try:
-        async with scheduling(plane, installed, tmp_path, count=1, overrides=OFTEN):
-            taken = {}
-            for number, (case, (asks, _)) in enumerate(SMALLEST.items()):
-                await create(admin, [at_home(f"p{number}", namespace, asks)])
-                taken[case] = sizes[(await bound(admin, namespace, f"p{number}"))["spec"]["nodeName"]]
-                await admin.delete(pods_path(namespace, f"p{number}"), {"gracePeriodSeconds": 0})
-            assert taken == {case: gib for case, (_, gib) in SMALLEST.items()}
-    finally:
-        await remove(admin, namespace, sizes)

@@ -15,7 +15,6 @@ from controlplane.gpu_cluster import (
     add_node,
     at_home,
     audit_devices,
-    binding,
     bound,
     create,
     gpu,
@@ -185,12 +184,7 @@ async def test_forty_pods_get_cpus_of_their_own_as_their_policies_say(
 @pytest.mark.parametrize(
     ("how", "policy", "cpus", "cores"),
     [
-        ("preferred", "FullPCPUs", 4, 2),
-        ("preferred", "FullPCPUs", 3, 2),
         ("required", "FullPCPUs", 6, 3),
-        ("preferred", "SpreadByPCPUs", 7, 7),
-        ("preferred", "SpreadByPCPUs", 14, 14),  # one CPU of each core, over NUMA nodes, before any sibling
-        ("required", "SpreadByPCPUs", 14, 14),
         ("preferred", "SpreadByPCPUs", 20, 14),  # of the 16 cores two are reserved
     ],
 )
@@ -233,43 +227,6 @@ async def test_a_node_that_gives_whole_cores_only_is_passed_over_by_a_pod_of_thr
     await waits(admin, namespace, "three-there", told)
     await create(admin, [cpu_pod("two", namespace, 2)])
     assert (await bound(admin, namespace, "two"))["spec"]["nodeName"] == whole
-
-
-def container(requests: str, limits: str) -> JsonObject:
-    return {"name": "second", "image": "none", "resources": {"requests": {"cpu": requests}, "limits": {"cpu": limits}}}
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (
-            lambda pod: pod["spec"]["containers"][0]["resources"].update(limits={"cpu": "4", "memory": "1Gi"}),
-            "spec.containers[main].resources.requests[cpu]: request 2 and limit 4 differ",
-        ),
-        (
-            lambda pod: pod["spec"]["containers"].append(container("1500m", "1500m")),
-            "spec.containers[second].resources.requests[cpu]: 1500m is no whole number of CPUs; write 1 or 2",
-        ),
-        (
-            lambda pod: pod["metadata"]["labels"].update({QOS: "LRS"}),
-            f"metadata.labels[{QOS}]: 'LRS' is no QoS class",
-        ),
-        (
-            lambda pod: pod["metadata"]["labels"].update({"koordinator.sh/priority-class": "koord-batch"}),
-            "metadata.labels[koordinator.sh/priority-class]: a Pod of class LSR has CPUs of its own",
-        ),
-    ],
-    ids=["limit above request", "half a CPU", "misspelt class", "reclaimed resources"],
-)
-async def test_a_pod_that_could_never_have_its_cpus_is_refused_with_what_is_wrong_where(
-    replicas: Replicas, admin: AdminClient, namespace: str, change, told: str
-) -> None:
-    wrong = cpu_pod("wrong", namespace, 2)
-    change(wrong)
-    with pytest.raises(ApiError) as refused:
-        await admin.create(pods_path(namespace), wrong)
-    assert 400 <= refused.value.status < 500
-    assert told in refused.value.message
 
 
 async def hold_cards(admin: AdminClient, namespace: str, node: str, *numbers: int) -> None:
@@ -375,21 +332,6 @@ async def test_the_cpus_of_a_deleted_pod_go_to_the_one_that_waits(
     await admin.delete(pods_path(namespace, "first"))
 
     assert cpus_of(await bound(admin, namespace, "second")) == first
-
-
-async def test_a_foreign_binding_of_a_pod_with_cpus_of_its_own_is_refused(
-    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
-) -> None:
-    await add_machine(plane, admin, nodes[0], namespace)
-    elsewhere: JsonObject = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
-    await create(admin, [cpu_pod("guarded", namespace, 2, **elsewhere)])
-
-    with pytest.raises(ApiError) as refused:
-        await admin.create(pods_path(namespace, "guarded", "binding"), binding(namespace, "guarded", nodes[0]))
-
-    assert refused.value.status == 403
-    assert "koord-scheduler may bind it" in refused.value.message
-    assert not (await admin.get(pods_path(namespace, "guarded")))["spec"].get("nodeName")
 
 
 async def test_the_class_of_a_pod_that_has_its_cpus_cannot_be_changed(

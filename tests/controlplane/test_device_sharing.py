@@ -90,37 +90,17 @@ USERS = {"users": ["a", "b"]}
 # What the annotation says, the containers, and for each what it may use of compute and of memory
 RIGHT: dict[str, tuple[Mapping[str, Any], list[JsonObject], list[JsonObject], dict[str, tuple[str, str]]]] = {
     "stated": ({}, [container("a", 30), container("b", 50)], [], {"a": ("30", "24Gi"), "b": ("50", "40Gi")}),
-    "memory-alone": (
-        {},
-        [container("a", gpu_core=30, gpu_memory_ratio=25), container("b", gpu_memory_ratio=25)],
-        [],
-        {"a": ("30", "20Gi"), "b": ("none", "20Gi")},
-    ),
-    "users": ({**USERS, "slot": 40}, [container("a"), container("b")], [], {"a": ("20", "16Gi"), "b": ("20", "16Gi")}),
-    "users-by-default": (USERS, [container("a"), container("b")], [], {"a": ("25", "20Gi"), "b": ("25", "20Gi")}),
     "weights": (
         {**USERS, "weights": {"a": 3}, "slot": 40},
         [container("a"), container("b"), container("c")],
         [],
         {"a": ("30", "24Gi"), "b": ("10", "8Gi")},
     ),
-    "regions": (
-        {"users": ["first", "a", "b"], "slot": 40},
-        [container("a"), container("b")],
-        [container("first")],
-        {"first": ("40", "32Gi"), "a": ("20", "16Gi"), "b": ("20", "16Gi")},
-    ),
     "sidecar": (
         {},
         [container("a", 60)],
         [sidecar("side", 10), container("first", 70)],
         {"side": ("10", "8Gi"), "first": ("70", "56Gi"), "a": ("60", "48Gi")},
-    ),
-    "named-group": (
-        {"groups": {"g": ["first", "a"]}},
-        [container("a", 20), container("b", 10)],
-        [container("first", 30)],
-        {"first": ("30", "24Gi"), "a": ("20", "16Gi"), "b": ("10", "8Gi")},
     ),
     "group-each": (
         {"regions": "GroupEach"},
@@ -178,24 +158,8 @@ def cards_of(found: JsonObject) -> list[str]:
     return [text for key, text in annotations.items() if key.startswith("visible-devices.koordgate.io/")]
 
 
-async def test_a_pod_without_the_annotation_is_told_nothing(admin: AdminClient, namespace: str, node: str) -> None:
-    await admin.create(pods_path(namespace), sharing("plain", namespace, None, container("a", 30)))
-    found = await bound(admin, namespace, "plain")
-    assert QUOTAS not in found["metadata"]["annotations"]
-    assert [entry["name"] for entry in found["spec"]["containers"][0]["env"]] == ["NVIDIA_VISIBLE_DEVICES"]
-
-
 WRONG: dict[str, tuple[Mapping[str, Any], list[JsonObject], str]] = {
     "mixed": ({"users": ["b"]}, [container("a", 30), container("b")], "which cannot be mixed"),
-    "over-a-card": ({}, [container("a", 60), container("b", 60)], "or write regions: GroupEach"),
-    "two-units": (
-        {},
-        [container("a", gpu_memory="8Gi"), container("b", gpu_memory_ratio=10)],
-        "state the same one in all of them",
-    ),
-    "unknown-key": ({"user": ["a"]}, [container("a")], "unknown key 'user'"),
-    "unknown-container": ({"users": ["x"]}, [container("a")], "x is no container of the Pod"),
-    "weight-of-stated": ({"weights": {"a": 2}}, [container("a", 30)], "a is not in users"),
     "slot-over-a-device": ({"users": ["a"], "slot": 150}, [container("a")], "must be a whole number from 1 to 100"),
 }
 

@@ -203,19 +203,6 @@ async def refused_of_the_mix(
     return (await refused_binds(replicas) - before) / len(placed)
 
 
-async def test_sixteen_halves_fill_eight_cards_to_the_last_percent(
-    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
-) -> None:
-    await add_node(plane, admin, nodes[0], namespace, [gpu(nodes[0], minor) for minor in range(8)])
-
-    await create(admin, (at_home(f"half-{n}", namespace, {"kubernetes.io/gpu": "50"}) for n in range(16)))
-
-    await settled(admin, namespace, waiting=0)
-    audit = await audit_devices(admin, namespace)
-    cards = [audit.free((nodes[0], uuid_of(nodes[0], minor))) for minor in range(8)]
-    assert cards == [{"gpu-core": 0, "gpu-memory-ratio": 0, "gpu-memory": 0}] * 8
-
-
 async def card_of(admin: AdminClient, namespace: str, name: str) -> str:
     """The UUID of a Pod's one card, once it is bound."""
     found = await bound(admin, namespace, name)
@@ -239,21 +226,18 @@ async def what_is_held(admin: AdminClient, node: str, uid: str) -> list[tuple[st
     return [(share["id"], share["amounts"]["gpu-core"]) for share in (await ledger(admin))[node][uid]]
 
 
-@pytest.mark.parametrize("lost", ["unhealthy", "vanished"])
 async def test_on_a_lost_card_nothing_new_lands_what_is_held_stays_held_and_when_it_is_back_it_is_used_again(
-    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str], lost: str
+    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     node = nodes[0]
     uid = await hold_half_of_card_0(plane, admin, namespace, node)
 
     # A Pod bound to the card that comes with the same write shows that the write was seen.
-    rest = [] if lost == "vanished" else [gpu(node, 0, health=False)]
-    await admin.apply(device_object(node, [*rest, gpu(node, 1)]))
+    await admin.apply(device_object(node, [gpu(node, 0, health=False), gpu(node, 1)]))
     await create(admin, [at_home("whole", namespace, {"kubernetes.io/gpu": "100"})])
     assert await card_of(admin, namespace, "whole") == uuid_of(node, 1)
     await create(admin, [at_home("second", namespace, {"kubernetes.io/gpu": "50"})])
-    why = await waits(admin, namespace, "second")
-    assert ("1 unhealthy" in why) == (lost == "unhealthy"), why
+    await waits(admin, namespace, "second", "1 unhealthy")
     assert await what_is_held(admin, node, uid) == [(uuid_of(node, 0), 50)]
 
     await admin.apply(device_object(node, [gpu(node, 0), gpu(node, 1)]))
@@ -280,25 +264,6 @@ async def test_a_card_that_is_renumbered_is_the_same_card(
     assert await what_is_held(admin, node, uid) == [(uuid_of(node, 0), 50)]
     await create(admin, [at_home("third", namespace, {"kubernetes.io/gpu": "50"})])
     await waits(admin, namespace, "third")
-
-
-async def test_what_short_lived_pods_held_is_given_to_those_that_wait_whichever_replica_bound_them(
-    replicas: Replicas, plane: ControlPlane, admin: AdminClient, namespace: str, nodes: list[str]
-) -> None:
-    node, whole = nodes[0], {"nvidia.com/gpu": "1"}
-    await add_node(plane, admin, node, namespace, [gpu(node, minor) for minor in range(8)])
-    first, then = ([f"{name}-{number}" for number in range(8)] for name in ("first", "then"))
-    await create(admin, (at_home(name, namespace, whole) for name in first))
-    for name in first:
-        await bound(admin, namespace, name)
-    await create(admin, (at_home(name, namespace, whole) for name in then))
-    for name in then:
-        await waits(admin, namespace, name)
-
-    for name in first:
-        await admin.delete(pods_path(namespace, name))
-
-    assert {await card_of(admin, namespace, name) for name in then} == {uuid_of(node, minor) for minor in range(8)}
 
 
 async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_all_else_continues(
@@ -340,23 +305,12 @@ async def test_what_is_malformed_in_a_device_object_is_left_out_and_counted_and_
     await until(right_again, "each replica has seen that it is right again")
 
 
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ({"nvidia.com/gpu": "16"}, "Insufficient kubernetes.io/gpu-core"),
-        ({"kubernetes.io/gpu": "60"}, "0 of 8 GPUs can hold it; the most free is gpu 0 with core 50 percent"),
-        ({"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory": "81Gi"}, "memory 81Gi); 0 of 8 GPUs can hold it"),
-    ],
-    ids=["sixteen cards", "more than any card has free", "more memory than any card has"],
-)
 async def test_a_pod_that_fits_nowhere_says_why_and_no_binding_is_ever_refused_for_it(
     replicas: Replicas,
     plane: ControlPlane,
     admin: AdminClient,
     namespace: str,
     nodes: list[str],
-    asked: dict[str, str],
-    told: str,
 ) -> None:
     node = nodes[0]
     await add_node(plane, admin, node, namespace, [gpu(node, minor) for minor in range(8)])
@@ -366,8 +320,9 @@ async def test_a_pod_that_fits_nowhere_says_why_and_no_binding_is_ever_refused_f
     await settled(admin, namespace, waiting=0)
     await all_see_held(replicas, 8 * 50)
 
-    await create(admin, [at_home("never", namespace, asked)])
+    await create(admin, [at_home("never", namespace, {"kubernetes.io/gpu": "60"})])
 
+    told = "0 of 8 GPUs can hold it; the most free is gpu 0 with core 50 percent"
     await waits(admin, namespace, "never", told)
     assert await refused_binds(replicas) == before
 

@@ -145,31 +145,6 @@ async def test_where_all_dialects_are_off_the_same_pods_are_stored_as_they_are_a
     assert all(count for name, count in warned.items() if name != "kai"), warned
 
 
-async def test_names_that_nobody_reads_are_stored_and_their_author_is_warned(serving, admin: AdminClient) -> None:
-    row, _ = next((row, name) for name, row in EVERY if name == "nvidia")
-    plain = made(row, OFF)
-    container = plain["spec"]["containers"][0]
-    resource = "kubernetes.io/gpus is no resource that koordgate reads; did you mean kubernetes.io/gpu?"
-    changes: list[tuple[JsonObject, JsonObject, str]] = [
-        ({"limits": {"kubernetes.io/gpus": "1"}}, {}, resource),
-        ({}, {"annotations": {"koordgate.io/device-odrer": "x"}}, "did you mean koordgate.io/device-order?"),
-        ({}, {"labels": {"koordinator.sh/qosclass": "LSR"}}, "did you mean koordinator.sh/qosClass?"),
-        (
-            {},
-            {"annotations": {"koordgate.io/device-order": "minor"}, "labels": {"koordinator.sh/priority": "1"}},
-            "",
-        ),
-    ]
-    for resources, about, told in changes:
-        metadata = {"name": "p", "namespace": OFF, **about}
-        spec = {**plain["spec"], "containers": [{**container, "resources": resources}]}
-        stored, refusal = await verdict(admin, {**plain, "metadata": metadata, "spec": spec})
-        assert stored is not None, refusal
-        assert stored["spec"]["schedulerName"] == "default-scheduler"
-        assert told in "; ".join(admin.warnings)
-        assert bool(told) is bool(admin.warnings)
-
-
 SHARES: dict[str, tuple[str, list[tuple[int, dict[str, str]]]]] = {
     "hami": ("cores and memory of two", [(30, {"gpu-memory": "3000Mi"})] * 2),
     "volcano": ("cores and memory", [(50, {"gpu-memory": "3000Mi"})]),

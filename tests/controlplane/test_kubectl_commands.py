@@ -92,31 +92,6 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
     assert (await koordgate("uncordon", f"{node}/gpu/{device['minor']}")).status == 0
 
 
-@pytest.mark.usefixtures("as_administrator")
-async def test_what_another_product_gave_is_seen_and_a_drain_leaves_it(
-    admin: AdminClient,
-    namespace: str,
-    node: str,
-    koordgate: Koordgate,
-    tmp_path: Path,
-) -> None:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("adopt:\n  peers: [hami]\n", encoding="utf-8")
-    with_hami = ("--config", str(settings))
-
-    made = pod("theirs", namespace, {})
-    made["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": f"{uuid_of(node, 0)},NVIDIA,8192,10:;"}
-    made["spec"] |= {"nodeName": node, "schedulerName": "hami-scheduler"}
-    await admin.create(pods_path(namespace), made)
-    for nodes in ([node], []):  # its Pods alone, and those of all nodes
-        listed = json.loads((await koordgate("top", *nodes, "-o", "json", *with_hami)).out)["nodes"]
-        (shown,) = [one for one in listed if one["name"] == node]
-        assert [card["state"] for card in shown["devices"]] == ["inParts", "free"]
-    drained = await koordgate("drain", f"{node}/0", "--dry-run", *with_hami)
-    assert drained.status == 3
-    assert f"Pod {namespace}/theirs (hami): not evicted, another product placed it" in drained.out
-
-
 async def test_kubectl_finds_the_plugin_and_completes_it(plane: ControlPlane, node: str, tmp_path: Path) -> None:
     """The plugin is a file as pip writes it for the entry point."""
     kubectl = find_or_build(("kubectl",), kubernetes=KUBERNETES)["kubectl"]

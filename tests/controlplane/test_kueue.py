@@ -194,19 +194,6 @@ async def test_jobs_and_pods_count_alike_whatever_names_they_use_and_each_counts
     await uses(root, "alike", {})
 
 
-async def test_a_pod_that_is_deleted_while_it_runs_gives_its_share_of_the_queue_back(
-    root: AdminClient, counting: None, space: str
-) -> None:
-    await apply_queue(root, queues("deleted", space, cards(100)), "deleted")
-    await root.create(pods_path(space), queued(pod("first", space, {"nvidia.com/gpu": "1"}), "deleted"))
-    await bound(root, space, "first")
-    await root.create(pods_path(space), queued(pod("second", space, {"kubernetes.io/gpu": "1"}), "deleted"))
-    await held_back(root, space, "second", f"insufficient unused quota for {CORE}")
-    await root.delete(pods_path(space, "first"), {"gracePeriodSeconds": 0})
-    await bound(root, space, "second")
-    await uses(root, "deleted", cards(1))
-
-
 async def test_a_job_with_bytes_counts_what_its_template_says_and_a_pod_with_bytes_the_same(
     root: AdminClient, counting: None, space: str
 ) -> None:

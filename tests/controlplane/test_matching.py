@@ -10,7 +10,7 @@ from controlplane.gpu_cluster import DEVICE_ALLOCATED, binding, pod, pods_path
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.names import NUMA_SCOPE, OWN_CPUS, RESOURCE_STATUS, visible_devices
 from allocator.wire.nodetopology import NodeTopology, NumaZone, write_node_topology
-from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
+from allocator.wire.podannotations import RESOURCE_SPEC
 from localplane import chart
 from localplane.admin import JSON_PATCH, STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
 from localplane.binaries import Binaries
@@ -89,23 +89,15 @@ async def refused(admin: AdminClient, made: JsonObject) -> bool:
     [
         asking({"nvidia.com/gpu": "1"}),
         asking({"kubernetes.io/rdma": "50"}),
-        asking({"koordinator.sh/rdma": "100"}),
-        asking({"kubernetes.io/fpga": "100"}),
         asking({"example.com/queue": "3"}),
         first({"example.com/queue": "3"}),
-        first({"koordinator.sh/fpga": "200"}),
         saying({QOS_LABEL: "LSR"}),
-        saying({QOS_LABEL: "LSE"}),
-        saying({QOS_LABEL: "LS"}),
-        saying({QOS_LABEL: "BE"}),
         saying({QOS_LABEL: "unheard-of"}),
         saying({QOS_LABEL: "SYSTEM"}, {RESOURCE_SPEC: "{}"}),
-        saying(annotations={NUMA_TOPOLOGY_SPEC: "{}"}),
         saying(annotations={NUMA_SCOPE: "true"}),
         saying(annotations={OWN_CPUS: "main"}),
         saying({"example.com/numa": "aligned"}),
         pod("scoped", "scoped", CPU),
-        pod("scoped", "scoped", {"memory": "1Mi"}),
         saying(annotations={RESOURCE_STATUS: "{}"}),
         saying(annotations={visible_devices("main", "queue"): "fast"}),
     ],
@@ -208,7 +200,7 @@ async def create_around_the_webhooks(admin: AdminClient, made: JsonObject) -> No
             await admin.patch(path, {"webhooks": kept})
 
 
-@pytest.mark.parametrize("qos", ["LSE", "LSR", "LS"])
+@pytest.mark.parametrize("qos", ["LSR", "LS"])
 async def test_a_resize_is_sent_if_the_pod_has_cpus_of_its_own(down: None, admin: AdminClient, qos: str) -> None:
     made = saying({QOS_LABEL: qos})
     await create_around_the_webhooks(admin, made)

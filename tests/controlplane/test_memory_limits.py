@@ -23,12 +23,11 @@ from controlplane.gpu_cluster import (
 
 from allocator.vocabulary.delivery import NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
-from localplane.admin import MERGE_PATCH, AdminClient, ApiError, JsonObject
+from localplane.admin import MERGE_PATCH, AdminClient, JsonObject
 from localplane.plane import ControlPlane
 from localplane.replicas import Replicas
 
 LIMITS = "koordgate.io/limits"
-REQUEST, LIMIT = "nvidia-gpu-memory-request.koordgate.io/", "nvidia-gpu-memory-limit.koordgate.io/"
 ABLE = NodeRuntime(default_shows=True, mode="auto", toolkit=(1, 20, 2), no_limits="")
 UNABLE = NodeRuntime(default_shows=True, mode="auto", no_limits="the driver is 580.95: install R615 or later")
 HALF = {"kubernetes.io/gpu": "50"}
@@ -113,13 +112,8 @@ async def test_a_pod_that_requires_limits_waits_for_a_node_that_keeps_them(
     await audit(admin)
 
 
-async def test_what_cannot_be_kept_is_refused_with_the_choices(admin: AdminClient, namespace: str, node: str) -> None:
-    with pytest.raises(ApiError, match="'off' is not known; write require, or remove it"):
-        await admin.create(pods_path(namespace), limited("off", namespace, "off"))
-
-
-@pytest.mark.parametrize("key", [f"{REQUEST}main", f"{LIMIT}main"])
-async def test_nobody_states_a_limit_but_the_bind(admin: AdminClient, namespace: str, node: str, key: str) -> None:
+async def test_nobody_states_a_limit_but_the_bind(admin: AdminClient, namespace: str, node: str) -> None:
+    key = "nvidia-gpu-memory-limit.koordgate.io/main"
     await tells(admin, node, ABLE)
     forged = limited("forged", namespace)
     forged["metadata"]["annotations"][key] = "81920"

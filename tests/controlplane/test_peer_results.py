@@ -134,12 +134,18 @@ def annotated(annotations: Mapping[str, str | None]) -> JsonObject:
 # Without writers
 
 
-@pytest.mark.parametrize("namespace", [TENANT, SHADOW, OFF])
 @pytest.mark.parametrize("results", RESULTS.values(), ids=RESULTS)
 async def test_nobody_creates_a_pod_that_states_a_result(
-    without_writers: ControlPlane, tenant: AdminClient, results: dict[str, str], namespace: str
+    without_writers: ControlPlane, tenant: AdminClient, results: dict[str, str]
 ) -> None:
-    made = noted(results, namespace=namespace)
+    assert await refusal(tenant.create(pods_path(TENANT), noted(results), dryRun="All")) == POLICY
+
+
+@pytest.mark.parametrize("namespace", [SHADOW, OFF])
+async def test_nor_in_a_namespace_that_koordgate_leaves_alone(
+    without_writers: ControlPlane, tenant: AdminClient, namespace: str
+) -> None:
+    made = noted(HAMI, namespace=namespace)
     assert await refusal(tenant.create(pods_path(namespace), made, dryRun="All")) == POLICY
 
 
@@ -301,7 +307,7 @@ async def test_a_writer_creates_what_it_likes(with_writers: ControlPlane) -> Non
 
 
 @pytest.mark.parametrize("resource", ["binding", "bindings"])
-@pytest.mark.parametrize("results", RESULTS.values(), ids=RESULTS)
+@pytest.mark.parametrize("results", [HAMI, RESULTS["HAMi among many"]], ids=["HAMi", "HAMi among many"])
 async def test_a_stranger_brings_no_result_by_a_binding(
     with_writers: ControlPlane, tenant: AdminClient, results: dict[str, str], resource: str
 ) -> None:

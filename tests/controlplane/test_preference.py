@@ -45,9 +45,7 @@ async def gone(admin: AdminClient, namespace: str, nodes: Iterable[str], *names:
 
 TAKEN = {
     "fragmentation": ("idle", "busy"),
-    "leastRequested": ("idle", "idle"),
     "mostBalanced": ("busy", "busy"),
-    "packing": ("idle", "busy"),
 }
 
 

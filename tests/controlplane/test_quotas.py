@@ -182,11 +182,9 @@ async def test_forty_creations_at_once_get_exactly_what_the_quota_has(root: Admi
     ("asks", "counted"),
     [
         ({"nvidia.com/gpu": "2"}, 200),
-        ({"kubernetes.io/gpu": "200"}, 200),
         ({"koordinator.sh/gpu-core": "30", "koordinator.sh/gpu-memory-ratio": "70"}, 70),
-        ({"kubernetes.io/gpu-memory": "8Gi"}, 100),
     ],
-    ids=["whole cards", "percent", "the larger share", "bytes of unknown cards"],
+    ids=["whole cards", "the larger share"],
 )
 async def test_a_quota_on_one_name_limits_pods_that_use_any_other(
     root: AdminClient, team: str, asks: dict[str, str], counted: int
@@ -236,23 +234,6 @@ async def test_a_mirror_follows_its_quota_is_restored_and_ends_with_it(root: Adm
 
 async def gone(root: AdminClient, path: str) -> bool:
     return await root.find(path) is None
-
-
-async def test_a_quota_of_zero_lets_no_device_pod_in_and_every_other_pod(root: AdminClient, team: str) -> None:
-    await add_quota(root, team, "none", {NVIDIA: "0"})
-    await enforced(root, team, "none.koordgate", {GPU: "0"})
-    refused = await refusal(root, team, pod("one", team, {"kubernetes.io/gpu": "1"}))
-    assert "exceeded quota: none.koordgate" in refused.message
-    await root.create(pods_path(team), pod("plain", team, {"cpu": "1"}))
-
-
-async def test_one_percent_that_withholds_a_card_is_counted_as_a_card(root: AdminClient, team: str) -> None:
-    await add_quota(root, team, "team", {NVIDIA: "1"})
-    await enforced(root, team, "team.koordgate", {GPU: "100"})
-    asks = {"kubernetes.io/gpu-memory-ratio": "1"}
-    await root.create(pods_path(team), hinted("first", team, asks, exclusivePolicy="DeviceLevel"))
-    refused = await refusal(root, team, hinted("second", team, asks, exclusivePolicy="DeviceLevel"))
-    assert f"exceeded quota: team.koordgate, requested: {GPU}=100, used: {GPU}=100" in refused.message
 
 
 async def test_a_waiting_pod_cannot_be_made_to_take_more_than_its_quota_counted(root: AdminClient, team: str) -> None:
@@ -344,18 +325,6 @@ async def test_a_limit_ranges_default_is_translated_once(root: AdminClient, team
     limits = created["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/gpu"] == "0"
     assert limits["kubernetes.io/gpu-core"] == limits[f"{DOMAIN}/gpu"] == "100"
-
-
-async def test_the_scheduler_ignores_what_quotas_count(limited: ControlPlane, root: AdminClient, team: str) -> None:
-    # More cards than the Pods of the namespace `before` ask for: they wait too.
-    await add_gpu_node(limited, root, f"{team}-node", gpus=8)
-    created = await root.create(pods_path(team), pod("p", team, {"kubernetes.io/gpu": "50"}))
-    assert created["spec"]["containers"][0]["resources"]["requests"][f"{DOMAIN}/gpu"] == "50"
-
-    async def bound() -> bool:
-        return bool((await root.get(pods_path(team, "p")))["spec"].get("nodeName"))
-
-    await until(bound, "the Pod is bound")
 
 
 async def test_the_webhook_may_write_no_quota_but_mirrors(limited: ControlPlane, root: AdminClient, team: str) -> None:

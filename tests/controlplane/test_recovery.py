@@ -60,9 +60,8 @@ async def test_a_lost_ledger_is_rebuilt_from_what_live_pods_say(
     assert len(set(given)) == 2
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_a_finished_pod_gives_back_what_it_held(
-    webhooks, plane: ControlPlane, admin: AdminClient, namespace: str, phase: str
+    webhooks, plane: ControlPlane, admin: AdminClient, namespace: str
 ) -> None:
     node = f"{namespace}-gpu"
     await add_gpu_node(plane, admin, node, gpus=1)
@@ -71,7 +70,7 @@ async def test_a_finished_pod_gives_back_what_it_held(
     await bind(plane, namespace, "job", node, made["metadata"]["uid"])
     assert await holders(admin, node) == {made["metadata"]["uid"]}
 
-    await admin.patch(pods_path(namespace, "job", "status"), {"status": {"phase": phase}})
+    await admin.patch(pods_path(namespace, "job", "status"), {"status": {"phase": "Succeeded"}})
 
     async def freed() -> bool:
         return not await holders(admin, node)

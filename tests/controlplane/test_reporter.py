@@ -229,22 +229,6 @@ async def test_what_others_own_stays_and_what_a_kubelet_zeroes_comes_back(
     assert (await admin.get(f"/api/v1/nodes/{node}"))["status"]["capacity"]["cpu"] == "8"
 
 
-async def test_a_device_that_goes_is_reported_and_its_amounts_go_with_it(
-    start: Start, plane: ControlPlane, admin: AdminClient, node: str, machine: Machine
-) -> None:
-    await start(plane, node)
-    await told(admin, node)
-
-    (machine.sysfs / "class" / "infiniband" / "mlx5_0").unlink()
-
-    async def gone() -> bool:
-        about = await admin.get(f"/api/v1/nodes/{node}")
-        device = await admin.get(f"{DEVICES}/{node}")
-        return not device["spec"]["devices"] and "kubernetes.io/rdma" not in about["status"]["capacity"]
-
-    await until(gone, "the NIC and its amounts are gone")
-
-
 async def test_the_api_server_goes_and_comes_back_and_everything_is_reported_again(
     start: Start, plane: ControlPlane, admin: AdminClient, node: str, machine: Machine
 ) -> None:

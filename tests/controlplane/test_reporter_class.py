@@ -24,16 +24,11 @@ def daemon_sets(objects: list[JsonObject]) -> dict[str, tuple[str, dict[str, str
     ("values", "expected"),
     [
         ({}, {NAME: ("", {}), f"{NAME}-gpu": ("nvidia", {"nvidia.com/gpu.present": "true"})}),
-        (
-            {"reporter": {"gpus": {"runtimeClassNodes": {"cards": "yes"}}}},
-            {NAME: ("", {}), f"{NAME}-gpu": ("nvidia", {"cards": "yes"})},
-        ),
         ({"reporter": {"gpus": {"runtimeClassName": "other"}}}, {NAME: ("other", {})}),
         ({"reporter": {"gpus": {"enabled": False}}}, {NAME: ("", {})}),
         ({"devices": {"runtimeClassName": "another"}}, {NAME: ("", {})}),
-        ({"devices": {"runtimeClassName": ""}}, {NAME: ("", {})}),
     ],
-    ids=["found", "another label", "stated", "no cards", "not found", "none wanted"],
+    ids=["found", "stated", "no cards", "not found"],
 )
 async def test_reporters_of_nodes_with_cards_have_the_runtime_class_that_the_cluster_has(
     plane: ControlPlane, admin: AdminClient, binaries: Binaries, values: dict[str, Any], expected: dict[str, Any]

@@ -287,19 +287,14 @@ async def test_other_accounts_with_the_same_rights_are_not_stopped(
     ("body", "said"),
     [
         ({"status": {"capacity": {"cpu": "9"}}}, "of the status"),
-        ({"status": {"allocatable": {"cpu": "7"}}}, "of the status"),
         ({"status": {"allocatable": {"nvidia.com/gpu": "2"}}}, "of the status"),
         ({"status": {"capacity": {"example.com/other": "1"}}}, "of the status"),
         ({"status": {"conditions": []}}, "of the status"),
-        ({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}, "of the status"),
-        ({"status": {"images": [{"names": ["a"], "sizeBytes": 1}]}}, "of the status"),
         ({"status": {"nodeInfo": {"kubeletVersion": "v0.0.1"}}}, "of the status"),
         ({"metadata": {"labels": {"node-restriction.kubernetes.io/trusted": "yes"}}}, "of the labels"),
         ({"metadata": {"labels": {HOST_LABEL: OTHER}}}, "of the labels"),
-        ({"metadata": {"labels": {HOST_LABEL: None}}}, "of the labels"),
         ({"metadata": {"annotations": {"a": "b"}}}, "of the metadata"),
         ({"metadata": {"annotations": None}}, "of the metadata"),
-        ({"metadata": {"finalizers": ["example.com/held"]}}, "of the metadata"),
         (
             {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]}},
             "of the metadata",
@@ -307,19 +302,14 @@ async def test_other_accounts_with_the_same_rights_are_not_stopped(
     ],
     ids=[
         "CPUs",
-        "allocatable CPUs",
         "the kubelet's cards",
         "a resource of others",
         "conditions",
-        "an address",
-        "images",
         "versions",
         "a label that kubelets may not set",
         "a label of others changed",
-        "a label of others removed",
         "an annotation",
         "annotations removed",
-        "a finalizer",
         "an owner",
     ],
 )
@@ -370,13 +360,11 @@ async def test_a_node_larger_than_kubernetes_supports_is_within_the_servers_limi
     ("amounts", "labels", "body"),
     [
         (1001, 1, {"status": {"allocatable": {"kubernetes.io/rdma": "1"}}}),
-        (1, 1001, {"status": {"allocatable": {"kubernetes.io/rdma": "1"}}}),
         (1, 1001, {"metadata": {"labels": None}}),
         (1, 1, {"metadata": {"labels": {f"m{n}": "" for n in range(1000)}}}),
-        (1, 1, {"status": {"capacity": {f"example.com/s{n}": "1" for n in range(1000)}}}),
         (1, 1, {"status": {"allocatable": {f"example.com/s{n}": "1" for n in range(1000)}}}),
     ],
-    ids=["resources", "labels", "labels until now", "labels from now on", "capacity from now on", "allocatable"],
+    ids=["resources", "labels until now", "labels from now on", "allocatable from now on"],
 )
 async def test_a_node_that_is_larger_still_is_not_looked_through(
     guarded: ControlPlane, amounts: int, labels: int, body: JsonObject
@@ -406,9 +394,7 @@ async def test_its_own_kubelet_may_be_asked_for_its_configuration(reporter: Admi
     assert not await asked(reporter, OWN, "/configz")
 
 
-@pytest.mark.parametrize(
-    "path", ["", "/", "/pods", "/configz/", "/configz/x", "/pods?path=configz", "/configz%2f..%2fpods"]
-)
+@pytest.mark.parametrize("path", ["", "/pods", "/configz/x", "/configz%2f..%2fpods"])
 async def test_nothing_else_may_be_asked_of_it(reporter: AdminClient, path: str) -> None:
     assert "may ask /configz only" in await asked(reporter, OWN, path)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from soaking import cluster
 from soaking.auditor import Auditor
 from soaking.cluster import soak_cluster
 from soaking.plan import ASKS, Findings, Soak
-from soaking.tally import add_up
 
 from localplane.binaries import Binaries
 
@@ -71,12 +69,6 @@ async def test_the_auditor_lets_a_card_be_given_again_once_its_pod_is_gone() -> 
     assert (found.twice, found.bare, found.bound) == ([], [], 2)
 
 
-async def test_the_auditor_counts_each_pod_once() -> None:
-    one = running("a", "n", 60, GPU_n_0=60)
-    found = audited(one, one, one)
-    assert (found.twice, found.bound) == ([], 1)
-
-
 async def test_the_auditor_sees_pods_that_are_bound_without_their_devices() -> None:
     found = audited(
         running("none", "n", 60),
@@ -117,22 +109,3 @@ async def test_a_card_is_unreachable_if_its_bind_is_refused_and_not_if_the_answe
     load: Any = Answers(answer)
     admin: Any = Nothing()
     assert len(await cluster.hand_out(Soak(nodes=1, grace=0), load, admin)) == unreachable
-
-
-async def test_the_binds_events_and_faults_of_several_runs_add_up(tmp_path: Path) -> None:
-    first, second = (
-        Findings(bound=30, seconds=2.4),
-        Findings(bound=12, seconds=3, twice=["GPU-n-0 has 110 percent given"]),
-    )
-    first.done["replica killed"] += 2
-    second.done.update({"replica killed": 1, "connections cut": 4})
-    told = [add_up(found.summary(seed), tmp_path / "tally") for seed, found in enumerate((first, second), 1)]
-    assert [json.loads(line)["binds"] for line in told[1].splitlines()] == [12, 42]
-    assert json.loads(told[1].splitlines()[1]) == {
-        "runs": 2,
-        "seconds": 5,
-        "binds": 42,
-        "events": {"replica killed": 3, "connections cut": 4},
-        "requests": {},
-        "faults": {"twice": 1, "bare": 0, "unreachable": 0},
-    }

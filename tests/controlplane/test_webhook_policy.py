@@ -76,24 +76,19 @@ async def test_the_ca_of_its_configurations_may_be_published(thief: AdminClient,
     assert not await refusal(thief.patch(path, removed, JSON_PATCH, dryRun="All"))
 
 
-@pytest.mark.parametrize("path", CONFIGURATIONS)
 @pytest.mark.parametrize(
     "changes",
     [
         [{"op": "replace", "path": "/webhooks/0/rules/0/resources", "value": ["*"]}],
-        [{"op": "replace", "path": "/webhooks/0/rules", "value": []}],
         [
             {"op": "remove", "path": "/webhooks/0/clientConfig/service"},
             {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": "https://thief.example"},
         ],
-        [{"op": "replace", "path": "/webhooks/0/clientConfig/service/path", "value": "/other"}],
         [{"op": "replace", "path": "/webhooks/0/clientConfig/service/namespace", "value": "team"}],
         [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}],
         [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30}],
         [{"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}],
         [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": []}],
-        [{"op": "replace", "path": "/webhooks/0/name", "value": "other.koordgate.io"}],
-        [{"op": "remove", "path": "/webhooks/0"}],
         [{"op": "replace", "path": "/webhooks", "value": []}],
         [
             {"op": "copy", "from": "/webhooks/0", "path": "/webhooks/-"},
@@ -101,33 +96,26 @@ async def test_the_ca_of_its_configurations_may_be_published(thief: AdminClient,
         ],
         [{"op": "add", "path": "/metadata/annotations", "value": {"cert-manager.io/inject-ca-from": "team/theirs"}}],
         [{"op": "remove", "path": "/metadata/labels"}],
-        [{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/held"]}],
         [CA, {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 1}],
     ],
     ids=[
         "more resources",
-        "no rules",
         "a URL",
-        "another path",
         "another namespace's Service",
         "a failure policy",
         "a deadline",
         "all namespaces",
         "no conditions",
-        "a name",
-        "one less",
         "none",
         "one more",
         "another injector",
         "no labels",
-        "a finalizer",
         "a deadline beside the CA",
     ],
 )
-async def test_nothing_else_of_its_configurations_may_be_changed(
-    thief: AdminClient, path: str, changes: list[JsonObject]
-) -> None:
-    assert await refusal(thief.patch(path, changes, JSON_PATCH, dryRun="All")) == WEBHOOK
+async def test_nothing_else_of_its_configurations_may_be_changed(thief: AdminClient, changes: list[JsonObject]) -> None:
+    for path in CONFIGURATIONS:
+        assert await refusal(thief.patch(path, changes, JSON_PATCH, dryRun="All")) == WEBHOOK
 
 
 async def test_an_administrator_goes_on_to_change_them(root: AdminClient) -> None:
@@ -163,14 +151,11 @@ async def test_waiting_pods_may_be_woken(thief: AdminClient) -> None:
         {"metadata": {"annotations": {"other": "x"}}},
         {"metadata": {"annotations": {"kept": None}}},
         {"metadata": {"annotations": {RELEASED: "now", "kept": "no"}}},
-        {"metadata": {"annotations": {"koordgate.io/classes": "{}"}}},
         {"metadata": {"labels": {"kept": "no"}}},
-        {"metadata": {"labels": None}},
         {"metadata": {"finalizers": ["example.com/held"]}},
         {"status": {"capacity": {"cpu": "9"}}},
         {"status": {"allocatable": {"nvidia.com/gpu": "8"}}},
         {"status": {"conditions": []}},
-        {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}},
         {"status": None},
     ],
     ids=str,
