@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from simulator.clusters import ALLOCATED, EXAMPLES, QOS, gpus, held, machine, pinned, topology
+from simulator.clusters import EXAMPLES, QOS, gpus, held, machine, pinned, topology
 
 from allocator.vocabulary.devicetype import BUILT_IN
 from console.simulator.arrivals import read_cluster, standing
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 from console.simulator.objects import Objects
-from console.simulator.running import Admissions, Admitted, PodReader
+from console.simulator.running import PodReader
 from console.simulator.workloads import created
 from webhook import settings
 from webhook.view.podinfo import read_pod_info
@@ -98,17 +98,6 @@ def test_pods_are_read_as_without_memory() -> None:
         assert reader(again, None, BUILT_IN) == read_pod_info(again)
 
 
-def test_an_unreadable_request_stays_unreadable_for_each() -> None:
-    reader = PodReader()
-    for number in range(2):
-        pod = gpus(f"odd-{number}", 250)
-        pod["metadata"]["uid"] = f"u{number}"
-        read = reader(pod, None, BUILT_IN)
-        assert read == read_pod_info(pod)
-        assert read is not None
-        assert read.problem
-
-
 def test_nodes_that_change_are_seen_by_the_next_pod_of_a_template() -> None:
     async def run() -> list[tuple[str, ...]]:
         cluster = OfflineCluster.in_process()
@@ -132,21 +121,6 @@ def named(name: str, uid: str, **fields: Any) -> Raw:
     return made
 
 
-def test_what_pods_of_one_template_ask_for_is_read_once() -> None:
-    reader = PodReader()
-    first = reader(named("a", "u1"), None, BUILT_IN)
-    second = reader(named("b", "u2"), None, BUILT_IN)
-    on = reader(named("c", "u3", nodeName="n1", annotations={ALLOCATED: "{}"}), None, BUILT_IN)
-    assert first is not None
-    assert second is not None
-    assert on is not None
-    assert first.request is second.request is on.request
-    assert (first.uid, second.uid, on.uid, on.node) == ("u1", "u2", "u3", "n1")
-    known = reader(named("d", "u4"), read_pod_info(named("d", "u4")), BUILT_IN)
-    assert known is not None
-    assert known.request is not first.request, "what is known of the Pod itself comes first"
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -167,21 +141,3 @@ def test_pods_that_differ_in_more_than_their_names_are_read_one_by_one(other: Ra
     )
     read = [reader(pod, None, BUILT_IN) for pod in (first, second, third)]
     assert len({id(one.request) for one in read if one is not None}) == 3
-
-
-def test_pods_of_a_template_keep_the_uids_that_their_authors_wrote() -> None:
-    objects = Objects(nodes=machine()[:1], devices=machine()[1:])
-    found = asyncio.run(admitted(objects, named("a", "u1"), named("b", "u2"), gpus("c", 50)))
-    uids = [one.pod["metadata"]["uid"] for one in found]
-    assert uids[:2] == ["u1", "u2"]
-    assert len(set(uids)) == 3
-    assert [("status" in one.pod) for one in found] == [False] * 3
-
-
-def test_of_each_kind_4096_templates_are_remembered() -> None:
-    known, made = Admissions(), Admitted({}, ())
-    for number in range(4096):
-        known.put(str(number).encode(), made)
-    assert known.get(b"0") is known.get(b"4095") is made
-    known.put(b"one more", made)
-    assert (known.get(b"0"), known.get(b"4095"), known.get(b"one more")) == (None, None, made)

@@ -210,35 +210,3 @@ def test_a_limit_range_that_adds_no_device_is_not_told(
     rows, told = run(capsys, tmp_path, *machine(), limit_range(**limit), asking("web"))
     assert "no devices, no CPUs of its own" in rows["default/web"]
     assert "LimitRange" not in told
-
-
-def test_an_own_name_that_a_limit_range_adds_is_told_without_a_zero(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    limit, card = limit_range(default={"kubernetes.io/gpu": "50"}), asking("card", {"nvidia.com/gpu": "1"})
-    rows, _ = run(capsys, tmp_path, *machine(), limit, card)
-    assert BOTH in rows["default/card"]
-    assert (
-        "LimitRange r adds kubernetes.io/gpu to containers that do not state it; ask in that name, or change it"
-        in (rows["default/card"])
-    )
-
-
-def test_a_limit_range_whose_cpu_a_pod_is_refused_for_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bare = asking("bare", labels={"koordinator.sh/qosClass": "LSR"})
-    rows, _ = run(capsys, tmp_path, *machine(), limit_range(default={"cpu": "500m"}), bare)
-    assert "500m is no whole number of CPUs; write 1" in rows["default/bare"]
-    assert (
-        "LimitRange r adds cpu to containers that do not state it; state it in requests and limits, or change it"
-        in (rows["default/bare"])
-    )
-
-
-def test_a_default_that_is_no_quantity_is_what_the_pod_is_refused_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows, _ = run(capsys, tmp_path, *machine(), limit_range(default={"nvidia.com/gpu": "two"}), asking("web"))
-    assert "main: nvidia.com/gpu=two (added by LimitRange r)" in rows["default/web"]
-    assert "refused at admission" in rows["default/web"]

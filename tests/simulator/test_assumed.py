@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from simulator.clusters import ALLOCATED, asking, device, gpus, held, listed, node, saved
 from trials import examples
 
-from allocator.vocabulary.adopted import Numbering
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, Unit, own_type
-from allocator.wire.deviceobject import DEVICE_NUMBERS, write_numberings
-from console.simulator.arrivals import key_of, read_cluster
-from console.simulator.assumed import ASSUMED, VENDORS, assume_devices, assumed_entries
+from allocator.wire.deviceobject import DEVICE_NUMBERS
+from console.simulator.arrivals import read_cluster
+from console.simulator.assumed import ASSUMED, assume_devices, assumed_entries
 from koordgate.cli import main
 from webhook.settings import parse, types_of
 
@@ -138,19 +137,6 @@ def test_a_node_that_cannot_be_read_hinders_no_other(tmp_path: Path, capsys: pyt
     assert left_out(many).startswith("GPUs left out on many: nvidia.com/gpu: 'many' is not a Kubernetes quantity")
 
 
-def test_nodes_that_are_left_out_for_one_reason_are_one_note() -> None:
-    nodes = [named(f"n{at}", {"nvidia.com/gpu": "1"}) for at in range(6)]
-    (told,) = assume_devices(nodes, [], []).notes
-    assert told.startswith("GPUs left out on n0, n1, n2, n3 and 2 more nodes: they are of an unknown model")
-
-
-def test_a_pod_without_a_namespace_is_in_the_default_one() -> None:
-    assert [key_of({"metadata": {"name": "a", "namespace": given}}) for given in ("team", None)] == [
-        ("team", "a"),
-        ("default", "a"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("key", "text", "cards"),
     [
@@ -211,26 +197,6 @@ def test_a_registration_that_cannot_be_read_is_told_and_left(text: str) -> None:
     found = assume_devices([machine({"nvidia.com/gpu": "2"}, A100, {"hami.io/node-nvidia-register": text})], [], [])
     assert found.notes[0].startswith("Node n1: annotation hami.io/node-nvidia-register: ")
     assert len(found.devices[0]["spec"]["devices"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("stated", "each"),
-    [
-        ({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "30"}, 15 * GIB),
-        ({"volcano.sh/gpu-number": "2", "volcano.sh/gpu-memory": "32000"}, 16_000 * MIB),
-    ],
-)
-def test_a_plugin_that_states_memory_in_sum(stated: Mapping[str, str], each: int) -> None:
-    found = entries(machine(stated))
-    assert [one["resources"]["koordinator.sh/gpu-memory"] for one in found] == [str(each)] * 2
-
-
-def test_slices_are_no_cards() -> None:
-    found = assume_devices(
-        [machine({"nvidia.com/gpu": "7"}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"})], [], []
-    )
-    assert not found.devices
-    assert "counts parts of cards there (nvidia.com/gpu.product=NVIDIA-A100" in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -396,26 +362,8 @@ def test_a_running_pod_with_a_renamed_replica_holds_a_card(tmp_path: Path, capsy
     assert ["status" in pods[name] for name in ("whole", "other")] == [False, True]
 
 
-def test_a_running_pod_of_amds_plugin_holds_its_cards_although_the_dialect_is_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = machine({"amd.com/gpu": "2"}, {"amd.com/gpu.vram": "64G"})
-    theirs = asking("theirs", {"amd.com/gpu": "1"}, nodeName="n1", schedulerName="default-scheduler")
-    running = {**theirs, "status": {"phase": "Running"}}
-    pods = listed(capsys, "-f", saved(tmp_path, [one, running, gpus("whole", 100), gpus("other", 100)]))
-    assert ["status" in pods[name] for name in ("whole", "other")] == [False, True]
-
-
 def test_a_node_with_a_device_object_is_as_that_says() -> None:
     assert not assume_devices([machine({"nvidia.com/gpu": "8"}, A100)], [device("n1", 2)], []).devices
-
-
-def test_what_running_pods_name_becomes_the_ids_of_the_cards() -> None:
-    ours = held("ours", "n1", (1, 50))
-    theirs = asking("theirs", {"nvidia.com/gpu": "1"}, nodeName="n1", schedulerName="hami-scheduler")
-    theirs["metadata"]["annotations"] = {"hami.io/vgpu-devices-allocated": "GPU-theirs,NVIDIA,4096,30:;"}
-    found = entries(machine({"nvidia.com/gpu": "3"}, A100), ours, theirs)
-    assert [one["id"] for one in found] == ["GPU-theirs", "GPU-n1-1", "assumed-2-n1"]
 
 
 def test_new_pods_get_what_running_ones_leave_and_every_output_says_assumed(
@@ -464,49 +412,6 @@ def named(name: str, stated: Mapping[str, str], labels: Mapping[str, str] | None
     return {**made, "metadata": {**made["metadata"], "name": name}}
 
 
-@pytest.mark.parametrize(("nodes", "told"), [(4, ""), (5, " and 1 more nodes"), (9, " and 5 more nodes")])
-def test_a_few_nodes_are_named_and_the_others_counted(nodes: int, told: str) -> None:
-    found = assume_devices([named(f"n{at}", {"nvidia.com/gpu": "2"}, A100) for at in range(nodes)], [], [])
-    assert [one["metadata"]["name"] for one in found.devices] == [f"n{at}" for at in range(nodes)]
-    listed_ = ", ".join(f"2 on n{at}" for at in range(4))
-    assert found.notes == [
-        (
-            f"assumed GPUs: {listed_}{told}, from nvidia.com/gpu and the label nvidia.com/gpu.memory: no Device "
-            "object lists them. What nothing states, such as PCIe roots, is unknown"
-        )
-    ]
-
-
-def test_each_node_has_the_cards_that_it_and_its_pods_state() -> None:
-    nodes = [
-        named("plain", {"cpu": "8"}),
-        named("listed", {"nvidia.com/gpu": "2"}, A100),
-        named("slices", {"nvidia.com/gpu": "7"}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}),
-        named("one", {"nvidia.com/gpu": "1"}, A100),
-        named("amd", {"amd.com/gpu": "2"}, {"amd.com/gpu.vram": "64G", "amd.com/gpu.product-name": "MI300X"}),
-    ]
-    pods = [
-        asking("elsewhere", {"nvidia.com/gpu": "1"}, nodeName="gone"),
-        asking("waits"),
-        held("mine", "one", (0, 50)),
-    ]
-    found = assume_devices(nodes, [device("listed", 2)], pods)
-    assert [(one["metadata"]["name"], len(one["spec"]["devices"])) for one in found.devices] == [("one", 1), ("amd", 2)]
-    one, amd = found.devices
-    assert one["spec"]["devices"][0]["id"] == "GPU-one-0"
-    assert one["metadata"]["labels"]["node.koordinator.sh/gpu-vendor"] == "nvidia"
-    assert amd["metadata"]["labels"]["node.koordinator.sh/gpu-vendor"] == "amd"
-    assert [card["id"] for card in amd["spec"]["devices"]] == ["assumed-0-amd", "assumed-1-amd"]
-
-
-def test_time_slices_are_rounded_up_to_cards() -> None:
-    stated = {"nvidia.com/gpu": "10"}
-    found = entries(machine(stated, {**A100, "nvidia.com/gpu.replicas": "4"}, usable={"nvidia.com/gpu": "5"}))
-    assert [one["health"] for one in found] == [True, False, False]
-    assert len(entries(machine(stated, {**A100, "nvidia.com/gpu.replicas": "0"}))) == 10
-    assert len(entries(machine(stated, {**A100, "nvidia.com/gpu.replicas": "many"}))) == 10
-
-
 @pytest.mark.parametrize(("cards", "fits"), [(64, True), (65, False)])
 def test_a_node_has_a_bounded_number_of_cards(cards: int, *, fits: bool) -> None:
     if fits:
@@ -531,11 +436,6 @@ def test_a_node_has_a_bounded_number_of_cards(cards: int, *, fits: bool) -> None
 def test_memory_in_sum_is_divided_among_the_cards(stated: Mapping[str, str], each: list[int]) -> None:
     found = entries(machine(stated))
     assert [one["resources"]["koordinator.sh/gpu-memory"] for one in found] == list(map(str, each))
-
-
-@pytest.mark.parametrize("stated", [{"nvidia.com/gpu": "many"}, {"aliyun.com/gpu-count": "x"}])
-def test_a_node_whose_number_of_cards_is_none_is_left_out(stated: Mapping[str, str]) -> None:
-    assert left_out(machine(stated, A100)).endswith("; correct it")
 
 
 @pytest.mark.parametrize(
@@ -574,54 +474,6 @@ def test_ids_that_pods_name_are_given_by_minor_and_then_in_their_order() -> None
     ]
 
 
-def test_the_resources_that_count_cards_are_those_of_three_vendors() -> None:
-    assert VENDORS == (("nvidia.com/gpu", "nvidia"), ("amd.com/gpu", "amd"), ("dcu.com/gpu", "hygon"))
-
-
-def test_a_device_object_says_all_that_is_assumed() -> None:
-    labels = {"node.koordinator.sh/gpu-model": "A10"}
-    (found,) = assume_devices(
-        [machine({"nvidia.com/gpu": "2"}, labels, usable={"nvidia.com/gpu": "1"})], [], []
-    ).devices
-    resources = {
-        "koordinator.sh/gpu-core": "100",
-        "koordinator.sh/gpu-memory": str(22731 * MIB),
-        "koordinator.sh/gpu-memory-ratio": "100",
-    }
-    ids = ["assumed-0-n1", "assumed-1-n1"]
-    assert found == {
-        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-        "kind": "Device",
-        "metadata": {
-            "name": "n1",
-            "labels": {"node.koordinator.sh/gpu-vendor": "nvidia", "node.koordinator.sh/gpu-model": "A10"},
-            "annotations": {
-                ASSUMED: "nvidia.com/gpu and the model A10",
-                DEVICE_NUMBERS: write_numberings((Numbering(0, 0, (*ids,), tuple(enumerate(ids))),)),
-            },
-        },
-        "spec": {
-            "devices": [
-                {"type": "gpu", "id": ids[0], "minor": 0, "health": True, "resources": resources},
-                {"type": "gpu", "id": ids[1], "minor": 1, "health": False, "resources": resources},
-            ]
-        },
-    }
-
-
-def test_a_model_is_told_where_one_is_known_and_of_several_the_first() -> None:
-    other = [LISTED[0], {**LISTED[1], "type": "NVIDIA A30"}]
-    nodes = [
-        named("none", {"amd.com/gpu": "1"}, {"amd.com/gpu.vram": "64"}),
-        machine({}, {}, {"hami.io/node-nvidia-register": json.dumps(other)}),
-        machine({}, {}, {"hami.io/node-nvidia-register": json.dumps(LISTED[:1])}),
-    ]
-    found = [one["metadata"] for one in assume_devices(nodes, [], []).devices]
-    key = "node.koordinator.sh/gpu-model"
-    assert [one["labels"].get(key) for one in found] == [None, "NVIDIA-A10", "NVIDIA-A10"]
-    assert found[1]["annotations"][ASSUMED] == "the annotation hami.io/node-nvidia-register"
-
-
 def test_of_two_vendors_the_one_that_has_cards_counts() -> None:
     stated = {"nvidia.com/gpu": "0", "amd.com/gpu": "3"}
     labels = {"amd.com/gpu.vram": "64", "nvidia.com/gpu.replicas": "2"}
@@ -646,17 +498,6 @@ def test_a_number_of_a_label_counts_where_it_is_more_than_0(labels: Raw, cards: 
     assert len(entries(machine({"nvidia.com/gpu": "8"}, {**A100, **labels}))) == cards
 
 
-def test_a_number_of_bytes_is_none_of_cards() -> None:
-    told = left_out(machine({"nvidia.com/gpu": "8"}, {**A100, "nvidia.com/gpu.count": "2Gi"}))
-    assert "says 2147483648 cards, more than 64" in told
-
-
-def test_a_label_of_memory_that_is_no_number_says_nothing() -> None:
-    labels = {"nvidia.com/gpu.product": "A30", "nvidia.com/gpu.memory": "much"}
-    (one,) = entries(machine({"nvidia.com/gpu": "1"}, labels))
-    assert one["resources"]["koordinator.sh/gpu-memory"] == str(24258 * MIB)
-
-
 @pytest.mark.parametrize(
     ("status", "healthy"),
     [
@@ -672,35 +513,6 @@ def test_capacity_says_how_many_cards_there_are_and_allocatable_which_are_given(
 ) -> None:
     made = {**node("n1", labels=A100), "status": status}
     assert [one["health"] for one in entries(made)] == healthy
-
-
-def test_sixty_four_cards_that_state_memory_in_sum_are_the_most() -> None:
-    assert len(entries(machine({"aliyun.com/gpu-count": "64", "aliyun.com/gpu-mem": "64"}))) == 64
-    assert entries(machine({"aliyun.com/gpu-count": "65", "aliyun.com/gpu-mem": "65"})) == []
-
-
-def test_the_model_of_cards_that_state_memory_in_sum_is_that_of_a_label() -> None:
-    one = machine({"aliyun.com/gpu-count": "1", "aliyun.com/gpu-mem": "1"}, {"node.koordinator.sh/gpu-model": "X"})
-    (found,) = assume_devices([one], [], []).devices
-    assert found["metadata"]["labels"]["node.koordinator.sh/gpu-model"] == "X"
-    assert found["metadata"]["annotations"][ASSUMED] == "aliyun.com/gpu-count and aliyun.com/gpu-mem"
-
-
-def test_only_ids_of_gpus_that_running_pods_state_are_given_to_cards() -> None:
-    def stating(name: str, **shares: list[Raw]) -> Raw:
-        return asking(name, annotations={ALLOCATED: json.dumps(shares)}, nodeName="n1")
-
-    amounts = {"resources": {"koordinator.sh/gpu-core": "50"}}
-    gpu, nameless = {"minor": 2, "id": "GPU-2", **amounts}, {"minor": 0, **amounts}
-    other = {"resources": {"koordinator.sh/rdma": "1"}}
-    pods = [
-        asking("nothing", nodeName="n1"),
-        stating("a", fpga=[{"minor": 0, "id": "fpga-0", **other}], gpu=[nameless, gpu]),
-        stating("b", rdma=[{"minor": 1, "id": "rdma-1", **other}]),
-        {"metadata": {"name": "waits"}},
-    ]
-    found = entries(machine({"nvidia.com/gpu": "3"}, A100), *pods)
-    assert [one["id"] for one in found] == ["assumed-0-n1", "assumed-1-n1", "GPU-2"]
 
 
 # Devices of the administrator's own types
@@ -777,29 +589,6 @@ def test_the_number_of_devices_of_an_own_type(amount: Raw, devices: int, told: s
     assert by == list(amount) * bool(devices)
     kind = "" if not told else f"{told.partition('/')[2].partition(':')[0]} devices"
     assert notes == ([f"Node a: {told}; no {kind} are assumed, give the Node's Device object"] if told else [])
-
-
-def test_a_type_that_cannot_be_assumed_hinders_no_other() -> None:
-    notes: list[str] = []
-    found, by = assumed_entries(of_types("a", {"example.com/seat": "1", "example.com/npu": "1"}), TYPES, notes)
-    assert ([one["type"] for one in found], by, len(notes)) == (["npu"], ["example.com/npu"], 1)
-
-
-@pytest.mark.parametrize(
-    ("status", "healthy"),
-    [
-        ({"capacity": {"example.com/npu": "2"}}, [True, True]),
-        ({"allocatable": {"example.com/npu": "2"}}, [True, True]),
-        ({"capacity": {"example.com/npu": "2"}, "allocatable": {"example.com/npu": "1"}}, [True, False]),
-        ({"capacity": {"example.com/npu": "2"}, "allocatable": {"cpu": "1"}}, [False, False]),
-        (None, []),
-    ],
-)
-def test_the_health_of_devices_of_an_own_type_is_what_allocatable_leaves(
-    status: Raw | None, healthy: list[bool]
-) -> None:
-    found, _ = assumed_entries({"metadata": {"name": "a"}, "status": status}, TYPES, [])
-    assert [one["health"] for one in found] == healthy
 
 
 MANY = DeviceType(

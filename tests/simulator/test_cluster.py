@@ -9,8 +9,7 @@ from builders import container, device_entry, device_object, pod
 from simulator.clusters import asking, gpus, held, machine, nic, node, pinned, topology
 
 from console.simulator.api import MUTATE_BINDING, VALIDATE_BINDING, InProcess
-from console.simulator.apiserver import with_defaults
-from console.simulator.cluster import OfflineCluster, PodFate, Result, stands
+from console.simulator.cluster import OfflineCluster, PodFate
 from webhook.settings import parse
 
 Raw = dict[str, Any]
@@ -82,15 +81,6 @@ async def test_a_simulation_compares_nodes_by_the_preference_of_its_settings(
         assert result.state is PodFate.BOUND, result.message
         taken.append(result.pod["spec"]["nodeName"])
     assert taken == expected
-
-
-async def test_a_held_pod_can_be_deleted_too() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load([*machine(cards=1), held("old", "node-1", (0, 100))])
-    assert cluster.parts.ledger.record("node-1").holdings, "the reconciler adopted it"
-    await cluster.delete("default", "old")
-    assert not cluster.parts.ledger.record("node-1").holdings
-    assert (await cluster.submit(gpus("a", 100))).state is PodFate.BOUND
 
 
 async def test_the_ledger_holds_what_the_annotations_say() -> None:
@@ -176,14 +166,6 @@ async def test_an_amount_that_is_no_quantity_is_refused_as_by_the_api_server() -
     assert "resources.requests[cpu]: 'much' is not a Kubernetes quantity" in result.message
 
 
-async def test_limits_alone_are_requests_too() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load([node(cpu="2")])
-    limited = pod(container(limits={"cpu": "2"}))
-    assert (await cluster.submit(limited)).state is PodFate.BOUND
-    assert (await cluster.submit(asking("b", {"cpu": "1m"}))).state is PodFate.UNSCHEDULABLE
-
-
 async def test_nobody_else_binds_a_pod_that_asks_for_devices() -> None:
     cluster = OfflineCluster.in_process()
     await cluster.load(machine())
@@ -192,13 +174,6 @@ async def test_nobody_else_binds_a_pod_that_asks_for_devices() -> None:
     assert result.state is PodFate.BIND_REFUSED
     assert "somebody is not its scheduler" in result.message
     assert (await cluster.bind("default", "a", "node-1")).state is PodFate.BOUND
-
-
-async def test_anybody_binds_a_pod_that_asks_for_none() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load(machine())
-    await cluster.admit(asking("a"))
-    assert (await cluster.bind("default", "a", "node-1", "somebody")).state is PodFate.BOUND
 
 
 async def test_a_refusal_of_the_bind_is_reported_and_leaves_the_pod_unbound() -> None:
@@ -219,32 +194,6 @@ async def test_a_refusal_of_the_bind_is_reported_and_leaves_the_pod_unbound() ->
     assert result.state is PodFate.BIND_REFUSED
     assert "is not bound: node-1: no GPUs known here" in result.message
     assert "nodeName" not in result.pod["spec"]
-
-
-async def test_gated_pods_wait() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load(machine())
-    result = await cluster.submit(gpus("a", 50, schedulingGates=[{"name": "example.com/quota"}]))
-    assert result.message == "the Pod waits for its schedulingGates: example.com/quota"
-
-
-async def test_without_a_node_there_is_none() -> None:
-    result = await OfflineCluster.in_process().submit(gpus("a", 50))
-    assert (result.state, result.message) == (PodFate.UNSCHEDULABLE, "there is no Node")
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, False),
-        ({"spec": {"nodeName": "a"}}, True),
-        ({"status": {"phase": "Succeeded"}}, True),
-        ({"status": {"phase": "Pending"}}, False),
-        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
-    ],
-)
-def test_which_pods_are_there_already(fields: Raw, expected: bool) -> None:  # noqa: FBT001
-    assert stands({"metadata": {}, "spec": {}, **fields}) is expected
 
 
 async def test_a_pod_that_holds_what_cannot_be_read_may_hold_every_card_of_its_node() -> None:
@@ -279,16 +228,6 @@ async def test_nobody_else_binds_a_pod_that_asks_for_anything_of_ours(asked: Raw
     await cluster.load([node(), topology()])
     await cluster.admit(asked)
     assert (await cluster.bind("default", "a", "node-1", "somebody")).state is PodFate.BIND_REFUSED
-
-
-async def test_what_a_pod_asks_of_cpus_is_given_over_https_too() -> None:
-    async with OfflineCluster.over_https(QUEUE) as (there, _):
-        await there.load([node(annotations={"koordgate.io/classes": '{"queue":{"fast":2}}'}), topology()])
-        result = await there.submit(pinned("a", 2, amounts={"example.com/queue": "2"}))
-        holding = there.account().holding(result.pod)
-    assert holding is not None
-    assert holding.cpus is not None
-    assert (holding.cpus.cpus.bit_count(), [share.id for share in holding.shares]) == (2, ["fast"])
 
 
 async def test_pods_that_the_settings_put_in_scope_are_aligned_and_exempt_namespaces_are_not() -> None:
@@ -362,116 +301,6 @@ async def test_a_new_pod_is_shown_to_the_webhooks_that_the_chart_calls_for_it(na
     assert way.taken() == paths
 
 
-@pytest.mark.parametrize(
-    ("namespace", "scheduler", "username", "paths"),
-    [
-        ("default", "koord-scheduler", None, ["/mutate-binding", "/validate-binding"]),
-        ("default", "default-scheduler", None, ["/validate-binding"]),
-        ("default", "zebra", None, ["/validate-binding"]),
-        ("default", "koord-scheduler", "a", ["/validate-binding"]),
-        ("default", "koord-scheduler", "zebra", ["/validate-binding"]),
-        ("off", "koord-scheduler", None, ["/mutate-binding", "/validate-binding"]),
-        ("off", "default-scheduler", None, []),
-        ("shadow", "zebra", None, []),
-        ("kube-system", "koord-scheduler", None, []),
-    ],
-)
-async def test_a_binding_is_shown_to_the_webhooks_that_the_chart_calls_for_it(
-    namespace: str, scheduler: str, username: str | None, paths: list[str]
-) -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load([node(), space("shadow", "shadow"), space("off", "off")])
-    await cluster.admit(asking("a", namespace=namespace, schedulerName=scheduler))
-    way = recorded(cluster)
-    assert (await cluster.bind(namespace, "a", "node-1", username)).state is PodFate.BOUND
-    assert [body["request"]["userInfo"]["username"] for _, body in way.posted][:1] == [
-        one
-        for one in [
-            username
-            or {"koord-scheduler": cluster.parts.settings.scheduler.username}.get(scheduler, "system:kube-scheduler")
-        ]
-        if paths
-    ]
-    assert way.taken() == paths
-
-
-async def test_over_https_each_call_is_one_request() -> None:
-    async with OfflineCluster.over_https() as (there, way):
-        await there.load(machine())
-        assert way.calls == 0
-        await there.admit(asking("a"))
-        assert way.calls == 1
-        await there.admit(gpus("b", 50))
-        assert way.calls == 3
-
-
-async def test_loading_returns_the_pods_and_knows_the_rest() -> None:
-    cluster = OfflineCluster.in_process()
-    quota = {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}
-    group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}}
-    slices = {
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": {"driver": "x", "nodeName": "node-1", "pool": {"name": "p"}},
-    }
-    given = [*machine(), quota, held("old", "node-1", (0, 50)), group, slices, asking("there", nodeName="node-1")]
-    found = await cluster.load(given)
-    assert [(one.pod["metadata"]["name"], one.state, one.given) for one in found] == [
-        ("old", PodFate.STANDING, given[3]),
-        ("there", PodFate.STANDING, given[6]),
-    ]
-    assert cluster.node_names == ["node-1"]
-    assert cluster.notes == []
-    record = cluster.parts.ledger.record("node-1").holdings
-    assert [(one.name, one.since) for one in record.values()] == [("old", 0)]
-
-
-def test_with_a_seed_the_extender_names_all_nodes() -> None:
-    few = parse("scheduler: {mostNodes: 7}")
-    for seed, most in ((None, 7), (1, 0)):
-        assert OfflineCluster.in_process(few, seed).parts.settings.scheduler.most_nodes == most
-
-
-async def test_the_webhook_reads_live_pods_of_the_cluster() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load([*machine(), gpus("there", 50, nodeName="node-1", namespace="team")])
-    read = await cluster._pods.read("team", "there", 0.0)
-    assert read is not None
-    assert read[0] == cluster.pods[0]["metadata"]["uid"]
-    assert read[1] is not None
-    assert read[1].node == "node-1"
-    assert await cluster._pods.read("team", "gone", 0.0) is None
-
-
-async def test_taints_take_the_place_of_those_of_a_node() -> None:
-    cluster = OfflineCluster.in_process()
-    taint = {"key": "gpu", "effect": "NoSchedule"}
-    bare = node("bare")
-    del bare["spec"]
-    await cluster.load([node("a", taints=[{**taint, "key": "old"}], unschedulable=True), bare, node("c")])
-    assert [list(cluster.taints(name)) for name in ("a", "bare", "c")] == [[{**taint, "key": "old"}], [], []]
-    for name in ("a", "bare"):
-        cluster.taint(name, [taint])
-    assert [list(cluster.taints(name)) for name in ("a", "bare", "c")] == [[taint], [taint], []]
-    (first, *_) = cluster.standing.nodes
-    assert first["spec"] == {"taints": [taint], "unschedulable": True}
-    result = await cluster.submit(asking("p"))
-    assert result.pod["spec"]["nodeName"] == "c"
-    cluster.only = "bare"
-    assert (await cluster.submit(asking("q"))).message == "bare: the Pod does not tolerate the taint gpu:NoSchedule"
-
-
-async def test_settling_schedules_no_pod_again_whose_gates_are_as_they_were() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load(machine(cards=1))
-    first = await cluster.submit(gpus("a", 100))
-    second = await cluster.submit(gpus("b", 100))
-    refused = await cluster.submit(gpus("c", 250))
-    await cluster.delete("default", "a")
-    assert await cluster.settle([second, refused]) == [second, refused]
-    assert first.state is PodFate.BOUND
-
-
 async def test_a_gate_of_another_stays_when_that_of_a_gang_is_lifted() -> None:
     cluster = OfflineCluster.in_process(parse("gangs: {allOrNothing: true}"))
     group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 2}}
@@ -486,16 +315,6 @@ async def test_a_gate_of_another_stays_when_that_of_a_gang_is_lifted() -> None:
     settled = await cluster.settle(results)
     assert [one.state for one in settled] == [PodFate.BOUND] * 2
     assert [one.pod["spec"]["schedulingGates"] for one in settled] == [[], []]
-
-
-async def test_of_a_thousand_templates_it_is_told_whom_they_would_evict() -> None:
-    cluster = OfflineCluster.in_process()
-    await cluster.load([node(cpu="1"), asking("old", {"cpu": "1"}, nodeName="node-1", priority=-5)])
-    pods = [asking(f"p{at}", {"cpu": "1"}, labels={"at": str(at % 1001)}) for at in range(1002)]
-    results = [Result(with_defaults(pod_), PodFate.UNSCHEDULABLE, ("full",)) for pod_ in pods]
-    settled = await cluster.settle(results)
-    told = "would fit on node-1 by preempting default/old; nobody is evicted here"
-    assert [one.reasons for one in settled] == [("full", told)] * 1000 + [("full",), ("full", told)]
 
 
 @pytest.mark.parametrize("field", ["requests", "limits"])
@@ -529,13 +348,3 @@ async def test_the_extender_is_asked_whom_a_pod_for_devices_would_evict_and_no_o
     ((path, body),) = way.posted
     assert (path, body["Pod"]["metadata"]["name"]) == ("/scheduler/preempt", "card")
     assert body["NodeNameToMetaVictims"] == {"node-1": {"Pods": [], "NumPDBViolations": 0}}
-
-
-async def test_of_equal_nodes_a_seed_chooses_and_without_one_it_is_the_first() -> None:
-    async def chosen(seed: int | None) -> str:
-        cluster = OfflineCluster.in_process(seed=seed)
-        await cluster.load([one for name in ("c", "a", "b") for one in machine(name)])
-        return str((await cluster.submit(gpus("p", 50))).pod["spec"]["nodeName"])
-
-    assert {await chosen(None) for _ in range(9)} == {"a"}
-    assert {await chosen(seed) for seed in range(9)} == {"a", "b", "c"}

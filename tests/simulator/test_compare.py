@@ -1,45 +1,21 @@
 """`--compare` and `--preference`: the same Pods in several ways, their figures, tables and plots."""
 
-import io
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from simulator.clusters import asking, device, gpus, held, machine, node, saved
 
 from console.simulator import compare
-from console.simulator.cluster import PodFate, Result
-from console.simulator.compare import Run, Variant
+from console.simulator.cluster import PodFate
+from console.simulator.compare import Variant
 from console.simulator.objects import Objects
 from console.simulator.workloads import WantedPod
 from koordgate.cli import main
 from webhook.settings import parse
 
 Raw = dict[str, Any]
-DRAWN = [
-    "WAY    bound  waiting  refused  allocated %  fragmented %",
-    "one        4        2        2         12.3          56.8",
-    "other      2        1        0          3.0           4.0",
-    "",
-    "WAY    PODS  WHY NOT BOUND    ",
-    "one    1     not enough cpu: 2",
-    "one    1     is odd: very     ",
-    "one    1     no               ",
-    "one    1     for other reasons",
-    "other  1     there is no Node ",
-    "",
-    "POD    one                   other",
-    "a      n1                    n2   ",
-    "b      n1                    -    ",
-    "d      refused at admission  -    ",
-    "own    refused at admission  -    ",
-    "f      not created           -    ",
-    "ended  ?                     -    ",
-    "",
-]
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def objects() -> list[Raw]:
@@ -110,22 +86,6 @@ def test_other_nodes_stand_in_place_of_those_of_the_input(tmp_path: Path, capsys
     assert placed["there"] == ["node-2", "-"]
 
 
-def test_tables_stay_within_80_columns_off_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ways = [part for name in ("packing", "leastRequested", "mostBalanced") for part in ("--preference", name)]
-    out, _ = compared(tmp_path, capsys, *ways)
-    assert max(map(len, out.splitlines())) <= 80
-
-
-def test_all_tables_stay_within_a_width_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path, [*objects(), asking("long-name-" + "x" * 40)])
-    assert main(["simulate", "-f", path]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) > 80
-    assert main(["simulate", "-f", path, "--width", "80"]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80
-    assert "ask 200 or 300" in " ".join(out.split())
-
-
 WRONG: dict[str, tuple[list[str], str]] = {
     "no file": (["--compare", "name"], "write NAME=FILE"),
     "a name twice": (["--preference", "packing", "--compare", "packing=x"], "is another way's name already"),
@@ -147,77 +107,6 @@ def test_settings_that_name_no_node_and_nodes_that_are_none_are_told(
     pods = saved(tmp_path, [gpus("a", 10)], "pods.json")
     assert main(["simulate", "-f", saved(tmp_path, objects()), "--compare", f"x={pods}"]) == 2
     assert "has no Node; give Nodes, or settings of the webhook" in capsys.readouterr().err
-
-
-def result(name: str, state: PodFate, *reasons: str, on: str = "", given: str = "") -> Result:
-    pod = {"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": on} if on else {}}
-    wrote = {"metadata": {"name": given, "namespace": "default"}, "spec": {}} if given else None
-    return Result(pod, state, reasons, given=wrote)
-
-
-def shown(runs: dict[str, Run]) -> list[str]:
-    """The tables as they are drawn, with all that is drawn beside the words."""
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-    for part in compare.tables(runs):
-        console.print(part)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().split("\n")
-
-
-def test_the_tables_say_all_of_each_way() -> None:
-    first = [
-        result("a", PodFate.BOUND, on="n1"),
-        result("b", PodFate.STANDING, on="n1"),
-        result("c", PodFate.UNSCHEDULABLE, "n1, n2: not enough cpu: 2", "n3: cordoned"),
-        result("d", PodFate.DENIED, "Pod default/d: is odd: very"),
-        result("e", PodFate.DENIED, "Pod default/own is forbidden: no", given="own"),
-        result("f", PodFate.NOT_CREATED),
-        result("ended", PodFate.STANDING),
-        result("same", PodFate.BOUND, on="n1"),
-    ]
-    second = [
-        result("a", PodFate.BOUND, on="n2"),
-        result("c", PodFate.UNSCHEDULABLE, "there is no Node"),
-        result("same", PodFate.BOUND, on="n1"),
-    ]
-    assert shown({"one": Run(first, 12.34, 56.78), "other": Run(second, 3.0, 4.0)}) == DRAWN
-
-
-@pytest.mark.parametrize(
-    ("third", "listed"), [("n1", ["a    n1   n1   n1"]), ("n2", ["a    n1   n1   n2"])], ids=["alike", "otherwise"]
-)
-def test_a_pod_that_one_of_three_ways_places_otherwise_is_listed(third: str, listed: list[str]) -> None:
-    runs = {
-        name: Run([result("a", PodFate.BOUND, on=on)], 0.0, 0.0)
-        for name, on in (("one", "n1"), ("two", "n1"), ("three", third))
-    }
-    lines = [line.rstrip() for line in shown(runs)]
-    if third == "n1":
-        assert lines[-2:] == ["All Pods are placed alike.", ""]
-    else:
-        assert lines[-3:] == ["POD  one  two  three", "a    n1   n1   n2", ""]
-    alone = [line.rstrip() for line in shown({"one": runs["one"]})]
-    assert alone == [
-        "WAY  bound  waiting  refused  allocated %  fragmented %",
-        "one      1        0        0          0.0           0.0",
-        "",
-        "",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("pods", "more"),
-    [
-        (20, []),
-        (21, ["... and 1 more Pods that fare differently"]),
-        (41, ["... and 21 more Pods that fare differently"]),
-    ],
-)
-def test_twenty_pods_that_fare_differently_are_listed_and_the_others_counted(pods: int, more: list[str]) -> None:
-    runs = {on: Run([result(f"p{at}", PodFate.BOUND, on=on) for at in range(pods)], 0.0, 0.0) for on in ("n1", "n2")}
-    lines = shown(runs)
-    assert len([line for line in lines if line.startswith("p")]) == 20
-    assert [line for line in lines if line.startswith("...")] == more
 
 
 async def test_the_mix_that_the_settings_state_measures_in_place_of_that_of_the_pods() -> None:

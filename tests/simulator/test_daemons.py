@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from console.simulator.workloads import daemon_pod, nodes_of_daemon, of_another_node, only_node
+from console.simulator.workloads import daemon_pod, nodes_of_daemon, of_another_node
 
 Raw = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -19,7 +19,6 @@ ADDED = [
         ("unschedulable", "NoSchedule"),
     )
 ]
-NETWORK = {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists", "effect": "NoSchedule"}
 
 
 def named(*values: str, key: str = "metadata.name", operator: str = "In") -> Raw:
@@ -35,22 +34,6 @@ def test_a_pod_of_a_daemon_set_is_bound_to_its_node_and_tolerates_its_troubles()
     made = daemon_pod(template, "n")
     assert made == {"metadata": {"name": "t"}, "spec": {"containers": [], "tolerations": ADDED, **required(named("n"))}}
     assert template == {"metadata": {"name": "t"}, "spec": {"containers": []}}
-
-
-def test_what_a_template_says_itself_is_kept() -> None:
-    own = [{"key": "gpu", "operator": "Exists"}, ADDED[3]]
-    preferred: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": []}
-    affinity = {
-        "podAffinity": {"a": 1},
-        "nodeAffinity": {**preferred, **required(named("x"))["affinity"]["nodeAffinity"]},
-    }
-    spec = {"hostNetwork": True, "tolerations": own, "affinity": affinity}
-    made = daemon_pod({"spec": spec}, "n")["spec"]
-    assert made["tolerations"] == [*own, *ADDED[:3], *ADDED[4:], NETWORK]
-    assert made["affinity"] == {
-        "podAffinity": {"a": 1},
-        "nodeAffinity": {**preferred, **required(named("n"))["affinity"]["nodeAffinity"]},
-    }
 
 
 def test_the_nodes_are_those_that_it_selects_and_whose_taints_it_tolerates() -> None:
@@ -75,29 +58,6 @@ def test_the_nodes_are_those_that_it_selects_and_whose_taints_it_tolerates() -> 
     assert nodes_of_daemon(gpu, nodes) == ["r", "s", "t", "u", "v", "w", "x", "y", "z"]
     assert nodes_of_daemon({}, [node("a", "node.kubernetes.io/network-unavailable")]) == []
     assert nodes_of_daemon({"hostNetwork": True}, [node("a", "node.kubernetes.io/network-unavailable")]) == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("spec", "node"),
-    [
-        (required(named("n")), "n"),
-        (required({**named("n"), "matchExpressions": []}), "n"),
-        (required(named("n"), named("n")), ""),
-        (required(), ""),
-        (required({"matchExpressions": []}), ""),
-        (required({"matchFields": [*named("n")["matchFields"], *named("n")["matchFields"]]}), ""),
-        (required(named()), ""),
-        (required(named("n", "m")), ""),
-        (required(named("n", key="metadata.uid")), ""),
-        (required(named("n", operator="NotIn")), ""),
-        ({"affinity": {"nodeAffinity": {REQUIRED: None}}}, ""),
-        ({"affinity": {"nodeAffinity": None}}, ""),
-        ({"affinity": None}, ""),
-        ({}, ""),
-    ],
-)
-def test_the_one_node_that_a_pod_names(spec: Raw, node: str) -> None:
-    assert only_node(spec) == node
 
 
 @pytest.mark.parametrize(

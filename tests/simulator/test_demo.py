@@ -7,25 +7,20 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 from controlplane.needs import missing
-from rich.table import Table
-from rich.text import Text
-from simulator.clusters import asking, gpus, held, machine, saved
+from simulator.clusters import asking, gpus, machine, saved
 
-from console import data, terminal
+from console import data
 from console.data import MissingDataError, data_folder
 from console.simulator import demo, devicemap
 from console.simulator.cluster import OfflineCluster
-from console.simulator.objects import Objects
 from koordgate.cli import main, parser_of
 from localplane.binaries import BuildError, find_or_build
 from localplane.democluster import real_cluster
-from webhook.settings import WebhookSettings
 
 
 def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -76,46 +71,6 @@ def test_the_next_steps_are_commands_that_run_and_files_that_exist(capsys: pytes
     assert "team-a/chat-" in ran.stdout
 
 
-def test_nothing_is_wider_than_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _played(capsys).splitlines()
-    called = [line for line in lines if line.startswith("    ")]  # commands with this machine's paths are not broken
-    assert [line for line in lines if len(line) > 80 and line not in called] == []
-    assert "takes no new Pods: XID79: the GPU" in "\n".join(lines)
-    assert "a100-1: 8 GPUs (A100-SXM4-80GB)" in lines, "without a column for it, the model is in the heading"
-
-
-def test_commands_are_never_broken(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From another folder they name files by long paths; a line that a program breaks cannot be copied."""
-    monkeypatch.chdir(tmp_path)
-    shown = demo.DemoOutcome(
-        [], OfflineCluster.in_process().account(), [], guarded=True, foreign="refused", means="a test"
-    )
-    terminal.show(*demo.parts(shown), most=30)
-    lines = capsys.readouterr().out.splitlines()
-    for step in demo.steps():
-        assert {f"    {line}" for line in step[1:]} <= set(lines)
-
-
-def test_what_fails_is_said_in_red(capsys: pytest.CaptureFixture[str]) -> None:
-    account = OfflineCluster.in_process().account()
-    shown = demo.DemoOutcome([], account, ["gpu 0 of a: 120 %"], guarded=False, foreign="bound", means="a test")
-    assert not shown.right
-    terminal.show(*demo.parts(shown), most=80)
-    told = capsys.readouterr().out
-    assert "demo: FAILED: see the red lines above\n" in told
-    assert re.search(r"given twice +gpu 0 of a: 120 %\n", told)
-    assert {"red", "bold red"} <= {span for part in demo.parts(shown) for span in _styles(part)}
-
-
-def _styles(part: object) -> Iterator[str]:
-    if isinstance(part, Text):
-        yield from (str(span.style) for span in part.spans)
-    elif isinstance(part, Table):
-        yield from (str(cell.style) for column in part.columns for cell in column.cells if isinstance(cell, Text))
-
-
 @pytest.mark.parametrize(
     ("display", "opened"),
     [pytest.param("", False, id="a machine without windows"), pytest.param(":0", True, id="a desktop")],
@@ -130,27 +85,6 @@ def test_a_browser_is_opened_only_where_it_has_a_window(
     monkeypatch.setattr("webbrowser.open", lambda url: not seen.append(url))  # type: ignore[func-returns-value]
     assert devicemap.browse("http://127.0.0.1:1/") is opened
     assert seen == ["http://127.0.0.1:1/"] * opened
-
-
-def test_the_demo_ends_with_who_holds_what_of_each_node(capsys: pytest.CaptureFixture[str]) -> None:
-    told = _played(capsys, "--wide")
-    for line in (
-        "h200-1: 8 GPUs, 4 rdma devices, 2 queue devices, 64 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core)",
-        "rdma 0   0000:1a:00.0  -      0     0 %, 0 of 4 functions           -",
-        "0     1-4,33-36    own-whole-cores (LSR)",
-        "      5-15,37-47   shared pool: class LS, and all others without CPUs of their own",
-        "      1-15,33-47   best-effort pool: class BE, and BestEffort",
-    ):
-        assert f"\n{line}\n" in told
-    for part in (
-        "encoder 0",
-        "whole-encoder: whole",
-        "places-in-a-queue: 3",
-        "cordoned by an administrator",
-        "XID79: ",
-    ):
-        assert part in told
-    assert "write 1 or 2" in told, "the wrong LSR Pod is refused with the cure"
 
 
 def test_the_demo_draws_the_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,22 +172,6 @@ def test_a_demo_without_its_examples_ends_with_2(
     assert capsys.readouterr().err.startswith("koordgate demo: no folder examples in ")
 
 
-def test_what_is_not_said_of_a_demo_is_80_columns_without_a_map() -> None:
-    given = demo.Given(WebhookSettings(), Objects(), Objects())
-    assert (given.map, given.map_port, given.browse, given.width) == (None, None, False, 80)
-
-
-def test_the_blocks_of_running_pods_come_before_those_of_new_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    running = [held("old-1", "node-1", (0, 10)), held("old-2", "node-1", (1, 20))]
-    cluster = saved(tmp_path, [*machine(), *running], "a.json")
-    workload = saved(tmp_path, [gpus(f"new-{at}", 10) for at in range(4)], "b.json")
-    told = _played(capsys, "--cluster", cluster, "--workload", workload)
-    blocks = re.findall(r"^default/([a-z0-9-]+)  ", told, re.MULTILINE)
-    assert blocks == ["old-1", "old-2", "new-0", "new-1", "new-2", "new-3"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -268,11 +186,6 @@ def test_a_port_that_is_none_is_told(arguments: tuple[str, ...], told: str, caps
     assert told in capsys.readouterr().err
 
 
-def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--map", str(tmp_path)]) == 2
-    assert f"koordgate demo: --map {tmp_path}: cannot be written (Is a directory)" in capsys.readouterr().err
-
-
 def test_settings_of_ones_own_are_honoured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("devices: {types: [{name: seat, resource: example.com/seat, pools: [{devices: {one: 100}}]}]}\n")
@@ -281,14 +194,6 @@ def test_settings_of_ones_own_are_honoured(tmp_path: Path, capsys: pytest.Captur
     told = _played(capsys, "--cluster", cluster, "--workload", workload, "--config", str(config))
     assert "seat 0 one: seat 40 %" in told
     assert main(["demo", "--config", str(tmp_path / "none")]) == 2
-
-
-def test_the_demo_takes_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = saved(tmp_path, machine(cards=1), "cluster.json")
-    workload = saved(tmp_path, [gpus("mine", 100), asking("plain")], "workload.json")
-    told = _played(capsys, "--cluster", cluster, "--workload", workload)
-    assert "default/mine  bound to node-1" in told
-    assert re.search(r"2 Pods +2 bound\n +in use +1 of 1 GPU\n", told)
 
 
 def test_files_that_cannot_be_used_end_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

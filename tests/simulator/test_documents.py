@@ -1,7 +1,6 @@
 """Files as people have them: which bytes are read as which objects, and what is said of the others."""
 
 import gzip
-import io
 import json
 import math
 from pathlib import Path
@@ -142,26 +141,6 @@ def test_a_file_named_json_must_be_json(name: str, body: bytes, said: str, tmp_p
     assert str(caught.value).startswith(f"{path}: ")
 
 
-class Recorded(io.BytesIO):
-    """Standard input that notes how many bytes are asked for."""
-
-    asked: int | None = None
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        self.asked = size
-        return super().read(size)
-
-
-def test_one_byte_more_than_a_gibibyte_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_ = Recorded(b"a: 1\n---\nb: 2\n")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given_))
-    assert list(read_documents("-")) == [
-        ("standard input, document 1", {"a": 1}),
-        ("standard input, document 2", {"b": 2}),
-    ]
-    assert given_.asked == 1_073_741_825
-
-
 def refused(path: Path) -> str:
     with pytest.raises(InputError) as caught:
         documents(path)
@@ -187,30 +166,6 @@ def test_a_million_values_are_read_where_aliases_share_them_and_no_more(tmp_path
     assert (len(found["a"]), len(found["b"])) == (3936, 253)
     path.write_text(f"{shared}c: 1\n")
     assert refused(path) == ", document 1: its aliases make it too large; write less with aliases"
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("a: 1\n", ": cannot be read (Not a gzipped file (b'a:')); give a file of Kubernetes objects"),
-        (
-            gzip.compress(b"a: 1\n" * 1000)[:-4],
-            (
-                ": is not a whole gzip file (Compressed file ended before the end-of-stream marker was reached); write "
-                "or copy it again"
-            ),
-        ),
-        (
-            gzip.compress(b"a: 1\n" * 1000)[:30] + b"x" * 90,
-            ": is not a whole gzip file (Error -3 while decompressing data: ",
-        ),
-    ],
-    ids=["no gzip", "a part", "another part"],
-)
-def test_a_gzip_file_that_cannot_be_unpacked_is_told(body: str | bytes, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "file.gz"
-    path.write_bytes(body.encode() if isinstance(body, str) else body)
-    assert refused(path).startswith(said)
 
 
 @pytest.mark.parametrize("name", ["+a", "objects", "-a.yaml", "a.GZ"])

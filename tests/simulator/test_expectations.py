@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulator.clusters import ALLOCATED, STATUS, asking, gpus, machine, pinned, saved, topology
+from simulator.clusters import ALLOCATED, STATUS, asking, gpus, machine, pinned, saved
 
-from allocator.vocabulary.devicetype import BUILT_IN
-from console.simulator.account import Account, ClusterObjects
 from console.simulator.cluster import PodFate, Result
 from console.simulator.documents import InputError
-from console.simulator.expectations import Expected, State, check_bound, check_expected, read_expectations
+from console.simulator.expectations import Expected, read_expectations
 from koordgate.cli import main
 
 Raw = dict[str, Any]
@@ -178,152 +176,6 @@ RESULTS.append(
     Result(asking("card", annotations={ALLOCATED: json.dumps({"gpu": CARD})}, nodeName="node-1"), PodFate.BOUND)
 )
 RESULTS[-1].pod["metadata"]["uid"] = "uid-card"
-STANDING = Account(ClusterObjects(pods=[one.pod for one in RESULTS[:3]], topologies=[topology()]), BUILT_IN)
-
-# What is expected -> how that is said, and how it is not so.
-SAID: dict[str, tuple[Raw, str, tuple[str, ...]]] = {
-    "all of it": (
-        {
-            "pod": "all",
-            "count": 1,
-            "state": State.BOUND,
-            "node": "node-?",
-            "devices": {"gpu": [5, "GPU-7"], "fpga": 1, "rdma": ["RDMA-6"]},
-            "amounts": {"gpu": {"gpu-core": 150, "fpga": 0, "rdma": 0}, "fpga": {"fpga": "100", "gpu-core": 0}},
-            "cpus": "0,8",
-        },
-        (
-            "1 Pod all is bound on node-? with gpu 5, GPU-7 with fpga 1 with rdma RDMA-6 with gpu gpu-core 150, fpga "
-            "0, rdma 0 with fpga fpga 100, gpu-core 0 with CPUs 0,8"
-        ),
-        (),
-    ),
-    "devices that it has beside those": (
-        {"pod": "all", "devices": {"gpu": [5], "rdma": [6]}},
-        "Pod all with gpu 5 with rdma 6",
-        ("default/all: holds of GPUs 5 (GPU-5), 7 (GPU-7); 5 expected",),
-    ),
-    "a device by both of its names": (
-        {"pod": "all", "devices": {"rdma": [6, "RDMA-6"]}},
-        "Pod all with rdma 6, RDMA-6",
-        ("default/all: holds of rdma devices 6 (RDMA-6); 6, RDMA-6 expected",),
-    ),
-    "as many others": (
-        {"pod": "all", "devices": {"gpu": [5, 6]}},
-        "Pod all with gpu 5, 6",
-        ("default/all: holds of GPUs 5 (GPU-5), 7 (GPU-7); 5, 6 expected",),
-    ),
-    "more and fewer of several types": (
-        {"pod": "all", "devices": {"fpga": 1, "gpu": 1, "rdma": 2}},
-        "Pod all with fpga 1 with gpu 1 with rdma 2",
-        ("default/all: holds 2 GPUs, 1 expected", "default/all: holds 1 rdma device, 2 expected"),
-    ),
-    "an amount that is none before one that is another": (
-        {"pod": "all", "amounts": {"rdma": {"rdma": "x", "fpga": 1, "gpu-core": 0}}},
-        "Pod all with rdma rdma x, fpga 1, gpu-core 0",
-        (
-            "default/all: amounts: rdma: 'x' is not a Kubernetes quantity such as 1, 500m or 16Gi",
-            "default/all: holds 0 of fpga, 1 expected",
-        ),
-    ),
-    "two types that there are not": (
-        {"pod": "all", "devices": {"tpu": 1, "gpu": 9}, "amounts": {"dpu": {}}},
-        "Pod all with tpu 1 with gpu 9 with dpu ",
-        (f"default/all: 'tpu' is no device type; there are {', '.join(BUILT_IN.by_name)}",),
-    ),
-    "less than it holds": (
-        {"pod": "all", "amounts": {"gpu": {"gpu-core": 149}}},
-        "Pod all with gpu gpu-core 149",
-        ("default/all: holds 150 of gpu-core, 149 expected",),
-    ),
-    "a card and no CPU": ({"pod": "card", "devices": {"gpu": 1}, "cpus": 0}, "Pod card with gpu 1 with CPUs 0", ()),
-    "no list of CPUs": (
-        {"pod": "all", "cpus": "x"},
-        "Pod all with CPUs x",
-        ("default/all: cpus: not a CPU or a range of CPUs: 'x'",),
-    ),
-    "a later CPU": (
-        {"pod": "all", "cpus": "0,9"},
-        "Pod all with CPUs 0,9",
-        ("default/all: has the CPUs 0,8 of its own, 0,9 expected",),
-    ),
-    "an earlier CPU": (
-        {"pod": "all", "cpus": "0,7"},
-        "Pod all with CPUs 0,7",
-        ("default/all: has the CPUs 0,8 of its own, 0,7 expected",),
-    ),
-    "more CPUs": (
-        {"pod": "all", "cpus": 3},
-        "Pod all with CPUs 3",
-        ("default/all: has the CPUs 0,8 of its own, 3 expected",),
-    ),
-    "fewer CPUs": (
-        {"pod": "all", "cpus": 1},
-        "Pod all with CPUs 1",
-        ("default/all: has the CPUs 0,8 of its own, 1 expected",),
-    ),
-    "a Pod that waits holds nothing": (
-        {"pod": "hatch", "devices": {"gpu": 0}, "amounts": {"gpu": {"gpu-core": 0}}, "cpus": 0, "refusal": "room; at"},
-        "Pod hatch with gpu 0 with gpu gpu-core 0 with CPUs 0 because room; at",
-        (),
-    ),
-    "a Pod that waits": (
-        {"pod": "hatch", "state": State.NOT_CREATED, "node": "node-1", "refusal": "other", "cpus": "1"},
-        "Pod hatch is notCreated on node-1 with CPUs 1 because other",
-        (
-            "default/hatch: is pending, notCreated expected (no room; at all)",
-            "default/hatch: is on no node, node-1 expected (no room; at all)",
-            "default/hatch: 'other' expected in the refusal, which is 'no room; at all'",
-            "default/hatch: has no CPUs of its own, 1 expected",
-        ),
-    ),
-    "a Pod that is refused holds and is nothing that it states": (
-        {"pod": "odd", "state": State.REFUSED, "node": "", "devices": {"gpu": []}, "cpus": ""},
-        "Pod odd is refused on  with gpu  with CPUs ",
-        (),
-    ),
-    "two of a pattern, in each namespace": (
-        {"pod": "*/half-1", "count": 2, "state": State.BOUND},
-        "2 Pods */half-1 is bound",
-        ("team/half-1: is pending, bound expected",),
-    ),
-    "one of a pattern": ({"pod": "hal[fg]-*", "count": 1}, "1 Pod hal[fg]-*", ()),
-    "more than one": ({"pod": "hal*", "count": 1}, "1 Pod hal*", ("2 Pods have this name, 1 expected",)),
-    "fewer than two": ({"pod": "hatc?", "count": 2}, "2 Pods hatc?", ("1 Pod has this name, 2 expected",)),
-    "none": ({"pod": "hap", "count": 1}, "1 Pod hap", ("0 Pods have this name, 1 expected",)),
-    "none as expected": ({"pod": "team/all", "count": 0}, "0 Pods team/all", ()),
-    "a name that begins as others do": (
-        {"pod": "halve"},
-        "Pod halve",
-        ("no Pod has this name; there are default/half-1, default/hall, team/half-1",),
-    ),
-    "a name like no other": ({"pod": "x"}, "Pod x", ("no Pod has this name",)),
-}
-
-
-@pytest.mark.parametrize(("expected", "name", "problems"), SAID.values(), ids=SAID)
-def test_what_is_expected_and_how_it_is_not_so_are_said_in_full(
-    expected: Raw, name: str, problems: tuple[str, ...]
-) -> None:
-    (found,) = check_expected([Expected(**expected)], RESULTS, STANDING)
-    assert (found.name, found.problems, found.passed) == (name, problems, not problems)
-
-
-def test_each_fate_but_two_is_no_bound_pod() -> None:
-    fates = [Result(asking("p", namespace="team"), fate, ("why",) * (fate is PodFate.DENIED)) for fate in PodFate]
-    fates.append(Result({"metadata": {"name": "x"}}, PodFate.BIND_REFUSED, ("too late",), given=asking("q")))
-    found = check_bound(fates)
-    assert {one.name for one in found} == {"Pod team/p is bound", "Pod default/q is bound"}
-    assert {fate.state: one.problems for fate, one in zip(fates[:-1], found, strict=False)} == {
-        PodFate.STANDING: (),
-        PodFate.ADMITTED: ("is pending: no reason is known",),
-        PodFate.BOUND: (),
-        PodFate.DENIED: ("is refused: why",),
-        PodFate.NOT_CREATED: ("is notCreated: no reason is known",),
-        PodFate.UNSCHEDULABLE: ("is pending: no reason is known",),
-        PodFate.BIND_REFUSED: ("is pending: no reason is known",),
-    }
-    assert found[-1].problems == ("is pending: too late",)
 
 
 def read(folder: Path, *documents: object) -> list[Expected]:
@@ -373,18 +225,3 @@ def test_other_kinds_and_versions_are_refused(kind: str, version: str, tmp_path:
         read(tmp_path, {"kind": kind, "apiVersion": version, "pods": [{"pod": "a"}]})
     said = f"document 1: {kind} of {version} where expectations must be; write kind: Expectations and apiVersion: "
     assert str(raised.value) == f"{tmp_path / 'expected.yaml'}, {said}koordgate.io/v1alpha1"
-
-
-def test_a_field_beside_the_pods_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"unknown field spec; see docs/simulate\.md for what expectations are"):
-        read(tmp_path, {**HEAD, "pods": [{"pod": "a"}], "spec": {}})
-
-
-@pytest.mark.parametrize(("count", "fits"), [(0, True), (100_000, True), (-1, False), (100_001, False)])
-def test_a_hundred_thousand_pods_are_the_most_that_match(count: int, *, fits: bool, tmp_path: Path) -> None:
-    document = {**HEAD, "pods": [{"pod": "a", "count": count}]}
-    if fits:
-        assert [one.count for one in read(tmp_path, document)] == [count]
-        return
-    with pytest.raises(InputError, match=r"Expected int (>= 0|<= 100000) - at pods\[0\].count; see"):
-        read(tmp_path, document)

@@ -1,6 +1,5 @@
 """Reading objects, and every way in which input cannot be used: exit status 2, the place, and what to do."""
 
-import argparse
 import io
 import json
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from simulator.clusters import device, gpus, listed, machine, node, saved
 
 from console.simulator.documents import InputError
-from console.simulator.objects import add_files, read, suffix
+from console.simulator.objects import read
 from koordgate.cli import main
 
 UNUSABLE = {
@@ -60,18 +59,6 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "none.yaml: cannot be read (No such file or directory); give a file" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "binary.yaml"
-    path.write_bytes(b"\xff\xfe\x00")
-    assert main(["simulate", "-f", str(path)]) == 2
-    assert "binary.yaml: is not UTF-8 text" in capsys.readouterr().err
-
-
-def test_a_folder_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "-f", str(tmp_path)]) == 2
-    assert "no .yaml, .yml, .json file in this folder" in capsys.readouterr().err
-
-
 def test_an_unknown_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "-f", saved(tmp_path, machine()), "--node", "node-9"]) == 2
     assert "--node node-9: no such Node in the input; there are node-1" in capsys.readouterr().err
@@ -80,14 +67,6 @@ def test_an_unknown_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_settings_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "-f", saved(tmp_path, []), "--config", str(tmp_path / "none")]) == 2
     assert "none: cannot be read" in capsys.readouterr().err
-
-
-def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("simulate", "demo"):
-        with pytest.raises(SystemExit) as ended:
-            main([command, "--help"])
-        assert ended.value.code == 0
-        assert f"examples:\n  koordgate {command}" in capsys.readouterr().out
 
 
 def test_a_folder_is_read_by_name_and_standard_input_too(
@@ -153,33 +132,11 @@ def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": 1, "memory": 1000.0, "other": 0.5}
 
 
-def test_several_json_documents_are_yaml(tmp_path: Path) -> None:
-    path = tmp_path / "two.json"
-    path.write_text(f"{json.dumps(node('a'))}\n---\n{json.dumps(node('b'))}\n")
-    assert len(read([str(path)]).nodes) == 2
-
-
 def test_the_same_name_in_two_namespaces_is_two_pods(tmp_path: Path) -> None:
     pods = [gpus("a", 50), gpus("a", 50, namespace="other")]
     assert len(read([saved(tmp_path, pods)]).pods) == 2
     with pytest.raises(InputError, match=r"Pod default/a is already in .*objects.json, document 1, item 1"):
         read([saved(tmp_path, [pods[0], pods[0]])])
-
-
-def multiplied(levels: int) -> str:
-    """A document whose last list has 10 to the power of `levels` values, by aliases."""
-    lines = ["kind: Node", "metadata: {name: a}", "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, levels)]
-    return "\n".join(lines)
-
-
-def test_aliases_that_multiply_are_refused_before_they_are_copied(tmp_path: Path) -> None:
-    path = tmp_path / "input.yaml"
-    path.write_text(multiplied(3))
-    assert len(read([str(path)]).nodes) == 1
-    path.write_text(f"kind: Node\nmetadata: {{name: b}}\n---\n{multiplied(30)}")
-    with pytest.raises(InputError, match="document 2: its aliases make it too large; write less with aliases"):
-        read([str(path)])
 
 
 def test_an_alias_of_what_contains_it_is_refused(tmp_path: Path) -> None:
@@ -213,18 +170,6 @@ def noted(folder: Path, *objects: object) -> list[str]:
     return [note.removeprefix(f"{path}, document 1, ") for note in read([path]).notes]
 
 
-@pytest.mark.parametrize(("objects", "more"), [(1, 0), (3, 0), (4, 1), (10, 7)])
-def test_three_objects_of_a_kind_that_is_not_used_are_named_and_the_others_counted(
-    objects: int, more: int, tmp_path: Path
-) -> None:
-    found = noted(tmp_path, *(of_kind("Service", f"s{at}") for at in range(objects)), of_kind("Secret", "x"))
-    assert found == [
-        *(f"item {at + 1}: Service s{at} is not used" for at in range(min(objects, 3))),
-        f"item {objects + 1}: Secret x is not used",
-        *([f"{more} more objects of kind Service are not used"] if more else []),
-    ]
-
-
 def test_what_koordgate_and_its_snapshots_write_is_left_out_without_a_note(tmp_path: Path) -> None:
     silent = [of_kind(kind) for kind in ("NodeAllocation", "Event", "MutatingWebhookConfiguration")]
     silent += [of_kind("ConfigMap", name) for name in ("koordgate", "koordgate-snapshot")]
@@ -246,57 +191,6 @@ def test_groups_of_other_schedulers_are_left_out_with_their_version(tmp_path: Pa
     assert found.notes == [
         f"{path}, document 1, item 5: PodGroup v of scheduling.volcano.sh/v1beta1 is not used",
     ]
-
-
-@pytest.mark.parametrize(("beginning", "kept"), [("b" * 57, 57), ("b" * 58, 58), ("b" * 59, 58)])
-def test_a_generated_name_keeps_58_characters_and_has_five_letters_more(
-    beginning: str, kept: int, tmp_path: Path
-) -> None:
-    pods = [gpus("", 50), gpus("", 50)]
-    for one in pods:
-        one["metadata"] = {"generateName": beginning}
-    names = [one["metadata"]["name"] for one in read([saved(tmp_path, pods)]).pods]
-    assert [name[:-5] for name in names] == ["b" * kept] * 2
-    assert names[0] != names[1]
-    assert set(names[0][-5:] + names[1][-5:]) <= set("bcdfghjklmnpqrstvwxz2456789")
-
-
-def test_a_suffix_is_the_same_for_the_same_parts() -> None:
-    assert (suffix("Job", "a", 1), suffix("Job", "a", 2)) == ("b86sl", "mbthq")
-    assert suffix("Job", "a", 1, length=10) == "b86slx9nsf"
-
-
-@pytest.mark.parametrize("metadata", [{"generateName": 5}, {"generateName": ""}, [], "a", {"name": "", "x": "a"}])
-def test_an_object_without_any_name_is_refused(metadata: object, tmp_path: Path) -> None:
-    path = saved(tmp_path, [node(), {"kind": "Pod", "metadata": metadata}])
-    with pytest.raises(InputError) as raised:
-        read([path])
-    assert str(raised.value) == f"{path}, document 1, item 2: the Pod has no metadata.name; give it one"
-
-
-@pytest.mark.parametrize("kind", [5, "", None, [], {"a": 1}])
-def test_an_object_without_a_kind_is_refused(kind: object, tmp_path: Path) -> None:
-    path = saved(tmp_path, [node(), {"kind": kind, "metadata": {"name": "a"}}])
-    with pytest.raises(InputError) as raised:
-        read([path])
-    assert str(raised.value).startswith(
-        f"{path}, document 1, item 2: the object has no kind; add it, as `kind: Pod`; of"
-    )
-
-
-def test_documents_lists_and_files_are_read_in_their_order(tmp_path: Path) -> None:
-    path = tmp_path / "several.yaml"
-    listed_ = {"kind": "List", "items": [node("b"), node("c")]}
-    documents = [None, node("a"), None, listed_, {"kind": "NodeList", "items": None}, node("d")]
-    path.write_text("\n---\n".join("" if one is None else json.dumps(one) for one in documents))
-    found = read([str(path), saved(tmp_path, [node("e")])])
-    assert [one["metadata"]["name"] for one in found.nodes] == ["a", "b", "c", "d", "e"]
-    assert found.found == {"Node": 5}
-    with pytest.raises(InputError, match=r"list where a Kubernetes object must be; write apiVersion, kind and metada"):
-        read([saved(tmp_path, [[]])])  # type: ignore[list-item]
-    (tmp_path / "wrong.json").write_text(json.dumps({"kind": "NodeList", "items": {"a": 1}}))
-    with pytest.raises(InputError, match=r"document 1: items of the NodeList is not a list; make it one"):
-        read([str(tmp_path / "wrong.json")])
 
 
 POD_SPEC: dict[str, Any] = {
@@ -353,26 +247,3 @@ def test_an_object_that_is_there_twice_is_refused(
         read([path])
     where = f"{path}, document 1, item"
     assert str(raised.value) == f"{where} 2: {named} is already in {where} 1; remove or rename one of them"
-
-
-def test_a_version_that_is_left_out_is_that_which_is_read(tmp_path: Path) -> None:
-    versions = {
-        "Node": "v1",
-        "Device": "scheduling.koordinator.sh/v1alpha1",
-        "NodeResourceTopology": "topology.node.k8s.io/v1alpha1",
-        "ResourceSlice": "resource.k8s.io/v1",
-        "PriorityClass": "scheduling.k8s.io/v1",
-    }
-    stated = [{"kind": kind, "metadata": {"name": "a"}} for kind in versions]
-    found = read([saved(tmp_path, [*stated, of_kind("LimitRange", version="other/v9")])])
-    assert {one["kind"]: one["apiVersion"] for one in found.cluster} == {**versions, "LimitRange": "other/v9"}
-
-
-def test_files_must_be_given_unless_a_command_says_otherwise() -> None:
-    strict, lax = argparse.ArgumentParser(exit_on_error=False), argparse.ArgumentParser()
-    add_files(strict)
-    add_files(lax, required=False)
-    assert strict.parse_args(["-f", "a", "b", "-f", "c"]).files == ["a", "b", "c"]
-    assert lax.parse_args([]).files == []
-    with pytest.raises((argparse.ArgumentError, SystemExit)):
-        strict.parse_args([])

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from console.simulator.objects import InputObject
-from console.simulator.workloads import OwnedPod, Owners
-
-Raw = dict[str, Any]
+from console.simulator.workloads import Owners
 
 
 def source(kind: str, name: str, owner: tuple[str, str] | None = None, **metadata: Any) -> InputObject:
@@ -71,13 +69,6 @@ def test_a_replica_set_that_is_not_there_is_looked_through(kind: str, found: lis
     assert pods(Owners([deployment, pod, bare]), deployment) == found
 
 
-def test_a_replica_set_that_is_there_is_the_owner_itself() -> None:
-    deployment, own = source("Deployment", "web"), source("ReplicaSet", "web-abc")
-    pod = source("Pod", "p", ("ReplicaSet", "web-abc"), labels={"pod-template-hash": "abc"})
-    found = Owners([deployment, own, pod])
-    assert (pods(found, deployment), pods(found, own)) == ([], ["p"])
-
-
 @pytest.mark.parametrize(
     ("owner", "left"), [("Deployment", True), ("Rollout", False), ("AppSet", False), ("Missing", False)]
 )
@@ -87,35 +78,3 @@ def test_the_pods_of_a_replica_set_are_those_of_its_deployment_alone(owner: str,
     found = Owners([*above, own, alone])
     assert (found.left_to_others(own), found.left_to_others(alone)) == (left, False)
     assert [found.left_to_others(one) for one in above[1:]] == [owner == "Rollout", owner == "AppSet"]
-
-
-def test_what_owns_only_pods_creates_them_itself() -> None:
-    above = source("Rollout", "web")
-    assert not Owners([above, source("Pod", "p", ("Rollout", "web"))]).left_to_others(above)
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, OwnedPod("p", "", finished=False, labels={}, completion=-1)),
-        (
-            {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}},
-            OwnedPod("p", "n", finished=False, labels={}, completion=-1),
-        ),
-        ({"status": {"phase": "Succeeded"}}, OwnedPod("p", "", finished=True, labels={}, completion=-1)),
-        ({"status": {"phase": "Failed"}}, OwnedPod("p", "", finished=True, labels={}, completion=-1)),
-        (
-            {"status": None, "about": {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}}},
-            OwnedPod("p", "", finished=True, labels={"a": "b"}, completion=-1),
-        ),
-        ({"index": "0"}, OwnedPod("p", "", finished=False, labels={}, completion=0)),
-        ({"index": "9876543210"}, OwnedPod("p", "", finished=False, labels={}, completion=987_654_321)),
-        ({"index": "-5"}, OwnedPod("p", "", finished=False, labels={}, completion=-1)),
-    ],
-)
-def test_what_is_known_of_a_pod(fields: Raw, expected: OwnedPod) -> None:
-    owner = source("Job", "j")
-    annotations = {"batch.kubernetes.io/job-completion-index": fields["index"]} if "index" in fields else None
-    pod = source("Pod", "p", ("Job", "j"), annotations=annotations, **fields.get("about", {}))
-    pod.object.update({key: fields[key] for key in ("spec", "status") if key in fields})
-    assert list(Owners([owner, pod]).pods_of(owner)) == [expected]

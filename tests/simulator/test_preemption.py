@@ -90,28 +90,6 @@ def test_the_node_with_the_least_victims_is_named(tmp_path: Path, capsys: pytest
     assert "would fit on node-2 by preempting default/alone; nobody is evicted here" in capsys.readouterr().out
 
 
-def test_with_one_node_only_its_pods_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    objects = [*full(), *machine("node-2", cards=0), of_class(gpus("new", 100), "high")]
-    path = saved(tmp_path, objects)
-    assert main(["simulate", "-f", path, "--node", "node-2"]) == 0
-    assert "preempting" not in capsys.readouterr().out
-    assert main(["simulate", "-f", path, "--node", "node-1"]) == 0
-    assert "would fit on node-1 by preempting" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("pods", "more"), [(4, "; nobody"), (5, " and 1 more Pods; nobody"), (9, " and 5 more Pods; nobody")]
-)
-def test_four_victims_are_named_and_the_others_counted(
-    pods: int, more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    held_ = [running(f"low-{at}", "low", (at, 100)) for at in range(pods)]
-    objects = [*CLASSES, *machine(cards=pods), *reversed(held_), of_class(gpus("new", 100 * pods), "high")]
-    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
-    names = ", ".join(f"default/low-{at}" for at in range(4))
-    assert f"would fit on node-1 by preempting {names}{more}" in " ".join(capsys.readouterr().out.split())
-
-
 def test_of_nodes_the_one_whose_victims_matter_least_is_chosen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,15 +167,3 @@ async def test_whom_a_pod_of_cpu_alone_would_evict(name: str) -> None:
     pods, fields, expected = ON_CPU[name]
     new = asking("new", {"cpu": "2"}, **fields)
     assert await told(node("m", cpu="6"), node("n", cpu="4"), there("own", "5", 9, on="m"), *pods, new=new) == expected
-
-
-async def test_without_any_pod_nobody_is_evicted() -> None:
-    assert await told(node("n", cpu="1"), new=asking("new", {"cpu": "2"}, priority=9)) == ""
-
-
-async def test_a_hundred_nodes_are_compared() -> None:
-    names = [f"n{at:03}" for at in range(101)]
-    values = {"n099": 5, "n100": 1}
-    pods = [there(f"p-{name}", "1", values.get(name, 10), on=name) for name in names]
-    found = await told(*(node(name, cpu="1") for name in names), *pods, new=asking("new", {"cpu": "1"}, priority=99))
-    assert found == by("n099", "p-n099")

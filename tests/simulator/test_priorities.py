@@ -113,12 +113,6 @@ def test_without_any_class_each_that_is_named_is_told_once() -> None:
     assert notes == [f"PriorityClass {name} is not in the input: its Pods are given priority 0" for name in ("a", "b")]
 
 
-def test_a_pod_without_a_namespace_is_refused_as_one_of_the_default_one() -> None:
-    plugin = Priorities(lambda _note: None)
-    plugin.put(CLASSES[0])
-    assert plugin.write({"metadata": {"name": "p"}, "spec": {"priorityClassName": "gone"}}) == f"Pod default/p {GONE}"
-
-
 def test_only_a_pod_that_states_no_priority_is_completed() -> None:
     plugin = Priorities(lambda _note: None)
     plugin.put(CLASSES[1])

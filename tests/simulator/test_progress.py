@@ -34,15 +34,6 @@ def test_steps_over_a_bound_are_told_once_and_short_work_is_not_told(capsys: pyt
     assert capsys.readouterr().err == ""
 
 
-def test_a_line_is_not_broken_and_a_length_that_is_not_known_is_0(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    with progress("word " * 40) as (_, tell):
-        tell(10_000)
-    assert capsys.readouterr().err == f"{'word ' * 40}: 10,000 of 0\n"
-
-
 def test_a_terminal_gets_a_bar_that_is_gone_at_the_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

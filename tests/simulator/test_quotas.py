@@ -92,46 +92,6 @@ def test_a_pod_is_created_up_to_the_limit_and_refused_beyond(
     assert made.refusal(asks("second", second, second)) == why
 
 
-def test_what_ends_or_goes_is_counted_by_no_quota_any_more() -> None:
-    made = plugin(quota("a", {"requests.cpu": "1"}), quota("b", {"pods": "1"}))
-    one, other = asks("one", CPU), asks("other", CPU)
-    assert made.refusal(other) == ""
-    made.put(one, ended=False)
-    assert made.refusal(other) == refused("requests.cpu", "1", "1", "1", "a")
-    made.put(one, ended=False)
-    assert made.refusal(other) == refused("requests.cpu", "1", "1", "1", "a"), "a Pod is counted once"
-    assert made.refusal(asks("bare")) == "failed quota: a: must specify requests.cpu"
-    made.put(one, ended=True)
-    assert made.refusal(other) == ""
-    made.put(one, ended=False)
-    made.drop(one)
-    made.drop(one)
-    assert made.refusal(other) == ""
-
-
-def test_another_namespace_has_no_quota() -> None:
-    made = plugin(quota("q", {"pods": "0"}))
-    elsewhere = {**asks(), "metadata": {"name": "p", "namespace": "other", "uid": "u"}}
-    made.put(elsewhere, ended=False)
-    made.drop(elsewhere)
-    assert made.refusal(elsewhere) == ""
-
-
-def test_each_quota_counts_the_pods_in_its_scope() -> None:
-    made = plugin(
-        quota("a", {"pods": "0"}, scopes=["Terminating"]),
-        quota("b", {"pods": "1"}, scopes=["NotTerminating"]),
-        quota("c", {"pods": "3"}),
-    )
-    short: dict[str, Any] = {"activeDeadlineSeconds": 9}
-    assert made.refusal(asks("s", **short)) == refused("pods", "1", "0", "0", "a")
-    assert made.refusal(asks("t")) == ""
-    made.put(asks("short", **short), ended=False)
-    assert made.refusal(asks("t")) == ""
-    made.put(asks("long"), ended=False)
-    assert made.refusal(asks("t")) == refused("pods", "1", "1", "1", "b")
-
-
 STATED = {"limits": {"cpu": "1"}, "requests": {"cpu": "1", "memory": "1Gi"}}
 UNSTATED: dict[str, tuple[Raw, Raw, list[Raw], str]] = {
     "nothing must be": ({"requests.z.example.com/x": "9", "count/pods": "9", "pods": "9"}, {}, [{}], ""),

@@ -16,7 +16,6 @@ from allocator.wire.foreignpods import NO_ADOPTION
 from console.simulator.cluster import OfflineCluster, PodFate
 from console.simulator.running import plugin_devices, unnamed_products
 from koordgate.cli import main
-from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.view.podinfo import read_pod_info
 
 Raw = dict[str, Any]
@@ -58,18 +57,6 @@ async def test_cards_of_the_kubelets_checkpoint_are_not_assumed_a_second_time() 
     assert cards_of(cluster, "untold") == ["GPU-node-1-0"]
     assert (await cluster.submit(gpus("new", 100))).state is PodFate.BOUND
     assert (await cluster.submit(gpus("newer", 10))).state is PodFate.UNSCHEDULABLE
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_pod_that_has_ended_withholds_nothing(phase: str) -> None:
-    cluster = await loaded(*machine(cards=1), running("old", 1, phase=phase))
-    assert (await cluster.submit(gpus("new", 100))).state is PodFate.BOUND
-
-
-async def test_pods_that_ask_for_more_than_is_idle_withhold_all() -> None:
-    cluster = await loaded(*machine(cards=2), running("a", 1), running("b", 4), running("c", 1, "node-9"))
-    assert (await cluster.submit(gpus("new", 1))).state is PodFate.UNSCHEDULABLE
-    assert cluster.account().overgiven() == []
 
 
 def test_the_table_says_that_they_are_assumed(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,15 +154,3 @@ def test_products_that_are_not_counted_are_told_by_name_with_the_number_of_their
     ]
     counted = replace(NO_ADOPTION, peers=frozenset({Product.HAMI}))
     assert [told.partition(" in ")[0] for told in unnamed_products(pods, counted)] == ["1 running Pod states"]
-
-
-@pytest.mark.parametrize(
-    ("asks", "cards"),
-    [({"nvidia.com/gpu": "2", "amd.com/gpu": "3", "cpu": "1"}, {"gpu": 5}), ({"nvidia.com/gpu": "0", "cpu": "1"}, {})],
-)
-def test_cards_of_several_vendors_are_summed_up_by_type(asks: Raw, cards: Raw) -> None:
-    types = types_of(WebhookSettings(dialects={"amd": DialectSettings(enabled=True)}))
-    made = asking("theirs", asks, nodeName="node-1")
-    made["metadata"] |= {"uid": "u", "annotations": {}}
-    info = read_pod_info(made, types=types)
-    assert (plugin_devices(info, types) if info is not None else {}) == cards

@@ -221,24 +221,6 @@ async def test_a_resource_that_is_left_to_the_extender_is_judged_where_a_node_st
     assert not made.would_fit(pod(**asks), "b", ())
 
 
-def test_a_pod_would_fit_if_enough_left() -> None:
-    made = scheduler(node("a"), node("b", 9, TAINT))
-    there = [pod(2, name, on="a") for name in "xy"]
-    for one in there:
-        made.count(one)
-    assert [made.would_fit(pod(cpu), "a", there[:left]) for cpu, left in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2))] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
-    assert not made.would_fit(pod(), "b", ())
-    assert not made.would_fit(pod(), "gone", ())
-    made.forget(there[0])
-    assert made.would_fit(pod(2), "a", ())
-
-
 # What is remembered
 
 
@@ -249,26 +231,6 @@ async def test_a_node_that_fills_up_is_left_out_however_many_amounts_were_asked_
         assert await made.find(pod(cpu), "a") == "a"
     made.count(pod(1000, "large", on="a"))
     assert await made.find(pod(1)) == "b"
-
-
-async def test_each_node_is_left_out_as_it_fills_up_and_is_back_when_a_pod_left() -> None:
-    made = scheduler(*(node(name) for name in "abcd"))
-    filled = {name: pod(3, name, on=name) for name in "badc"}
-    small = [pod(1, f"small-{name}", on=name) for name in "bc"]
-    found = [await made.find(pod(cpu)) for cpu in (2, 1)]
-    for one in filled.values():
-        made.count(one)
-        found += [await made.find(pod(cpu)) for cpu in (2, 1)]
-    assert found[:8] == ["a", "a", "a", "a", "c", "a", "c", "a"]
-    assert found[8] == ("a, b, c, d: not enough cpu: 2 requested, 1 of 4 free",)
-    assert found[9] == "a"
-    for one in small:
-        made.count(one)
-    assert await made.find(pod(1)) == "a"
-    made.count(pod(1, "last-a", on="a"))
-    assert await made.find(pod(1)) == "d"
-    made.forget(filled["b"])
-    assert [await made.find(pod(cpu)) for cpu in (1, 2, 3)] == ["b", "b", "b"]
 
 
 async def search(nodes: Mapping[str, Raw], there: Sequence[Raw], wanted: Raw, only: str | None) -> Any:

@@ -10,17 +10,11 @@ import pytest
 from openb.stock import balanced, least_allocated, stock_scores
 from simulator.clusters import asking, device, gpus, held, machine, node, pinned, saved, topology
 
-from allocator.vocabulary.devicetype import BUILT_IN
-from allocator.vocabulary.dialects import PEERS
-from console.simulator import apiserver, compare, report, simulate, translate
-from console.simulator.apiserver import AddedDefault, beyond, limits_as_requests, write_defaults
-from console.simulator.cluster import PodFate, Result
-from console.simulator.compare import Run, Variant, _refusals, variants
-from console.simulator.devicemap import tcp_port
-from console.simulator.objects import Objects
+from console.simulator import apiserver, report
+from console.simulator.apiserver import AddedDefault, beyond, write_defaults
+from console.simulator.compare import variants
 from console.simulator.scheduler import NodeCandidate
 from console.simulator.simulate import COMMAND
-from console.simulator.workloads import WantedPod
 from koordgate.cli import main
 from webhook.settings import WebhookSettings
 
@@ -61,17 +55,6 @@ def test_options_have_bounds(words: list[str], key: str, value: object, capsys: 
     with pytest.raises(SystemExit):
         parser.parse_args(["-f", "x", f"{words[0]}={words[1]}"])
     assert str(value) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("text", "port"), [("0", 0), ("65535", 65535), ("00080", 80)])
-def test_a_port_is_a_number_of_at_most_65535(text: str, port: int) -> None:
-    assert tcp_port(text) == port
-
-
-@pytest.mark.parametrize("text", ["65536", "655350", "0000800", "-1", "", "٨٠", "8o", "80 ", "80\n"])
-def test_what_is_no_port_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="state a TCP port, 0 to 65535; 0 takes a free one"):
-        tcp_port(text)
 
 
 def ways(*words: str) -> Any:
@@ -173,80 +156,10 @@ def test_twenty_failures_are_told_and_the_others_counted(
     assert said[20:] == [*more, f"1 of {failing + 1} checks passed"]
 
 
-def test_five_problems_of_a_check_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    objects = [*machine(cards=8), *(gpus(f"half-{at}", 50) for at in range(6))]
-    status, said = checked(tmp_path, capsys, objects, {"pod": "half-*", "state": "refused"})
-    assert (status, len(said)) == (1, 6)
-    near = checked(tmp_path, capsys, objects, {"pod": "hal"})[1]
-    assert near[0].endswith("no Pod has this name; there are default/half-0, default/half-1, default/half-2")
-
-
-def test_notes_that_say_the_same_of_many_pods_are_one() -> None:
-    notes = [*(f"Pod p{at}: is odd" for at in range(5)), "Node n: is new", "Pod q: is alone", "Pod p9: is even"]
-    notes += ["Pod q9: is even", "plain"]
-    assert list(simulate._gathered(notes)) == [
-        "Pods p0, p1, p2 and 2 more Pods: is odd",
-        "Node n: is new",
-        "Pod q: is alone",
-        "Pods p9, q9: is even",
-        "plain",
-    ]
-    assert list(simulate._gathered([f"Pod p{at}: x" for at in range(8)])) == ["Pods p0, p1, p2 and 5 more Pods: x"]
-    assert list(simulate._gathered([f"Pod p{at}: x" for at in range(4)])) == ["Pods p0, p1, p2 and 1 more Pod: x"]
-    assert list(simulate._gathered([f"Pod p{at}: x" for at in range(3)])) == ["Pods p0, p1, p2: x"]
-
-
 # Sums of resources
 
 
-@pytest.mark.parametrize(
-    ("amounts", "fits"),
-    [
-        ({"cpu": "2"}, True),
-        ({"cpu": "2001m"}, False),
-        ({"memory": "256Gi"}, True),
-        ({"memory": str(256 * 2**30 + 1)}, False),
-    ],
-)
-def test_a_pod_fits_on_an_empty_node_up_to_the_last_unit(
-    amounts: Raw, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, fits: bool
-) -> None:
-    objects = [node("a", cpu="1"), node("b", cpu="2"), asking("p", amounts)]
-    assert main(["simulate", "-f", saved(tmp_path, objects), "--require-bound", "--node", "b"]) == (0 if fits else 1)
-    capsys.readouterr()
-    again = [node("b", cpu="2"), asking("p", amounts), asking("q", amounts)]
-    assert main(["simulate", "-f", saved(tmp_path, again), "--require-bound"]) == 1
-    assert ("1 of 2 checks passed" in capsys.readouterr().err) is fits
-
-
 # Comparisons
-
-
-async def test_a_comparison_is_measured_at_the_end() -> None:
-    pods = [gpus(name, 50) for name in "abc"]
-    objects = Objects(nodes=[node()], devices=[device()], pods=pods)
-    told: list[int] = []
-    found = await compare.run(objects, [WantedPod(one) for one in pods], Variant(WebhookSettings()), None, told.append)
-    assert found.allocated == 75.0
-    assert told[-1] == 3
-    assert [one.state for one in found.results] == [PodFate.BOUND] * 3
-
-
-def test_three_reasons_of_a_way_are_told_and_the_others_counted() -> None:
-    def result(name: str, reason: str, state: PodFate = PodFate.UNSCHEDULABLE) -> Result:
-        pod = {"metadata": {"name": name, "namespace": "d"}, "spec": {}}
-        return Result(pod, state, reasons=(f"n1: {reason}",) if state is PodFate.UNSCHEDULABLE else (reason,))
-
-    results = [result(f"a{at}", f"r{at}") for at in range(5)]
-    results += [result("b", "r4"), result("c", "ignored", PodFate.BOUND), result("d", "ignored", PodFate.STANDING)]
-    table, _ = _refusals({"one": Run(results, 0.0, 0.0), "two": Run([], 0.0, 0.0)})
-    cells = [list(column.cells) for column in table.columns]  # type: ignore[union-attr]
-    assert cells == [
-        ["one"] * 4,
-        ["2", "1", "1", "2"],
-        ["r4", "r0", "r1", "for other reasons"],
-    ]
-    assert _refusals({"one": Run(results[6:], 0.0, 0.0)}) == []
 
 
 # LimitRanges
@@ -359,35 +272,6 @@ def test_defaults_are_written_where_a_container_states_none() -> None:
     assert write_defaults(limited(({}, {})), {"a": []}) == []
 
 
-def test_a_pod_without_any_default_or_statement_stays_as_it_is() -> None:
-    bare: dict[str, Any] = {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
-    assert write_defaults(bare, {"a": [{"type": "Pod", "max": {"cpu": "1"}}]}) == []
-    assert bare == {"spec": {"containers": [{"name": "c"}, {"name": "d", "resources": None}]}}
-    requests = {"a": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}
-    assert write_defaults(bare, requests) == [AddedDefault(name, "cpu", "1", "a") for name in "cd"]
-    assert [one["resources"] for one in bare["spec"]["containers"]] == [{"requests": {"cpu": "1"}}] * 2
-    both = limited(({"cpu": "3"}, {}))
-    defaults = {"a": [{"type": "Container", "default": {"cpu": "2", "memory": "1Gi"}}], "b": [*requests["a"]]}
-    assert write_defaults(both, defaults) == [
-        AddedDefault("c0", "memory", "1Gi", "a"),
-        AddedDefault("c0", "cpu", "2", "a"),
-    ]
-    assert both["spec"]["containers"][0]["resources"] == {
-        "requests": {"memory": "1Gi", "cpu": "3"},
-        "limits": {"cpu": "2", "memory": "1Gi"},
-    }
-
-
-def test_limits_in_place_of_requests_are_those_of_all_parts() -> None:
-    pod = limited(({"cpu": "1"}, {"cpu": "2"}), ({}, {}), init=({}, {"cpu": "3"}))
-    pod["spec"] |= {"overhead": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}
-    found = limits_as_requests(pod["spec"])
-    assert [one["resources"] for one in found["containers"]] == [{"requests": {"cpu": "2"}}, {"requests": {}}]
-    assert [one["resources"] for one in found["initContainers"]] == [{"requests": {"cpu": "3"}}]
-    assert (found["overhead"], found["resources"]) == ({"cpu": "1"}, {"requests": {"cpu": "4"}})
-    assert "resources" not in limits_as_requests(limited(({}, {}))["spec"])
-
-
 # Quotas
 
 
@@ -481,39 +365,6 @@ def test_nodes_are_scored_by_what_is_left_by_evenness_and_by_taints() -> None:
 # Other dialects
 
 
-def test_a_pod_that_cannot_be_read_or_asks_for_nothing_is_written_as_it_is() -> None:
-    dialect = next(one for one in PEERS if one.name == "hami")
-    wrong = asking("p", {"kubernetes.io/gpu": "250"})
-    told = translate.rewrite(wrong, dialect, BUILT_IN)
-    assert told.pod is wrong
-    assert told.missing
-    plain = asking("p", {"cpu": "1"})
-    assert translate.rewrite(plain, dialect, BUILT_IN) == translate.Rewritten(plain)
-
-
-def test_what_runs_on_a_node_holds_what_it_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    twice = [held(name, "node-1", (0, 60)) for name in "ab"]
-    assert main(["simulate", "-f", saved(tmp_path, [*machine(), *twice, gpus("half", 50)])]) == 0
-    said = capsys.readouterr()
-    assert "120" in said.err
-    assert "half" in said.out
-
-
-def test_of_many_pods_no_node_is_shown_but_one_that_is_asked_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report, "MAX_LISTED", 1)
-    file = saved(tmp_path, [*machine("a"), *machine("b"), gpus("one", 50), gpus("two", 50)])
-    shown = []
-    for words in ((), ("--node", "a"), ("--all",)):
-        assert main(["simulate", "-f", file, *words]) == 0
-        out = capsys.readouterr().out
-        shown.append(["a: 2 GPUs" in out, "b: 2 GPUs" in out, out.startswith("OF ")])
-    assert shown == [[False, False, True], [True, False, True], [True, True, False]]
-    assert main(["simulate", "-f", saved(tmp_path, [*machine("a"), gpus("one", 50)])]) == 0
-    assert capsys.readouterr().out.startswith("POD "), "as many as are listed"
-
-
 @pytest.mark.parametrize(
     ("pods", "words", "head"), [(1, (), "POD "), (2, (), "OF "), (2, ("--all",), "POD "), (1, ("--all",), "POD ")]
 )
@@ -531,38 +382,6 @@ def test_more_pods_than_are_listed_are_shown_in_groups_unless_all_are_wanted(
     assert capsys.readouterr().out.startswith(head)
 
 
-def test_of_a_daemon_set_the_pods_of_other_nodes_are_left_out_where_one_node_alone_is_asked_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
-    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": spec}
-    left_out = "koordgate simulate: Pods of DaemonSets for other nodes than n1 are left out: 1"
-    for names, words, pods, notes in (
-        (("n1", "n2"), (), 2, []),
-        (("n1", "n2"), ("--node", "n1"), 1, [left_out]),
-        (("n1",), ("--node", "n1"), 1, []),
-    ):
-        assert main(["simulate", "-f", saved(tmp_path, [*map(node, names), daemons]), "-o", "json", *words]) == 0
-        said = capsys.readouterr()
-        assert (len(json.loads(said.out)["items"]), said.err.splitlines()) == (pods, notes)
-
-
-def test_what_stands_on_other_nodes_than_the_one_that_is_asked_about_is_not_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    there = [held(f"on-{at}", at, (0, 50)) for at in "abc"]
-    file = saved(tmp_path, [*machine("a"), *machine("b"), *machine("c"), *there, gpus("new", 50)])
-    assert main(["simulate", "-f", file, "--node", "b"]) == 0
-    said = capsys.readouterr()
-    assert [line.split()[0] for line in said.out.splitlines() if line.startswith("default/")] == [
-        "default/on-b",
-        "default/new",
-    ]
-    assert said.out.splitlines()[-1] == "2 Pods: 1 there already, 1 bound; 1 of 2 GPUs in use"
-    assert said.err == ""
-
-
 def test_yaml_is_for_programs_so_that_remarks_go_to_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -578,17 +397,6 @@ def test_yaml_is_for_programs_so_that_remarks_go_to_standard_error(
         "koordgate simulate: Pod default/warned: warning: spec.containers[0].re",
     ]
     assert errors == [said, said, []]
-
-
-def test_twenty_nodes_are_named_where_there_is_no_such_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [node(f"n{at:02}") for at in reversed(range(21))]
-    assert main(["simulate", "-f", saved(tmp_path, [*nodes, asking("p")]), "--node", "x"]) == 2
-    assert capsys.readouterr().err == (
-        "koordgate simulate: --node x: no such Node in the input; there are "
-        f"{', '.join(f'n{at:02}' for at in range(20))}\n"
-    )
-    assert main(["simulate", "-f", saved(tmp_path, [asking("p")]), "--node", "x"]) == 2
-    assert capsys.readouterr().err.endswith("no such Node in the input; there are none\n")
 
 
 def test_checks_are_written_as_junit_where_there_are_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -612,24 +420,6 @@ def test_checks_are_written_as_junit_where_there_are_any(tmp_path: Path, capsys:
         )
 
 
-def test_five_notes_are_told_where_there_is_no_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}}
-    spec["template"] = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
-    head = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
-    file = saved(tmp_path, [{**head, "metadata": {"name": f"r{at}"}, "spec": spec} for at in range(6)])
-    assert main(["simulate", "-f", file]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert told == [
-        *(f"koordgate simulate: ReplicaSet default/r{at}: replicas is 0, so it creates no Pod" for at in range(5)),
-        (
-            "koordgate simulate: the input has no Pod, and nothing in it creates one (found: 6 ReplicaSet); give "
-            "Pods or workloads with -f"
-        ),
-    ]
-    assert main(["simulate", "-f", saved(tmp_path, [])]) == 2
-    assert "creates one (found: no object); give" in capsys.readouterr().err
-
-
 def test_devices_and_topologies_of_nodes_that_are_not_there_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -650,35 +440,3 @@ def test_a_comparison_has_no_list_of_pods(
     assert capsys.readouterr().err == (
         "koordgate simulate: -o does not go with --compare and --preference; leave it out\n"
     )
-
-
-def test_a_comparison_is_80_columns_wide_unless_another_width_or_all_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = saved(tmp_path, machine("big", cards=8), "other.json")
-    file = saved(tmp_path, [*machine("a"), gpus("x" * 200, 10)])
-    shown = {}
-    for words in ((), ("--width", "79"), ("--width", "80"), ("--width", "81"), ("--all",), ("--width", "10000")):
-        assert main(["simulate", "-f", file, "--compare", f"other={other}", *words]) == 0
-        shown[" ".join(words)] = capsys.readouterr().out
-    assert shown[""] == shown["--width 80"] == shown["--width 10000"]
-    assert len({shown[""], shown["--width 79"], shown["--width 81"], shown["--all"]}) == 4
-    assert max(map(len, shown["--all"].splitlines())) > 200
-
-
-def test_notes_of_ways_are_told_once_and_how_far_each_has_come(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(simulate, "EACH", 1)
-    file = saved(tmp_path, [*machine("a"), device("gone"), gpus("one", 50), gpus("two", 50)])
-    assert main(["simulate", "-f", file]) == 0
-    assert capsys.readouterr().err.splitlines()[:2] == ["Pods: 1 of 2", "Pods: 2 of 2"]
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
-    file = saved(tmp_path, [*machine("a"), service, gpus("one", 50), gpus("two", 50)])
-    assert main(["simulate", "-f", file, "--preference", "packing", "--preference", "mostBalanced"]) == 0
-    told = capsys.readouterr().err.splitlines()
-    assert told[:-1] == [
-        *(f"packing: {at} of 2" for at in (1, 2)),
-        *(f"mostBalanced: {at} of 2" for at in (1, 2)),
-    ]
-    assert told[-1].endswith(": Service s is not used")

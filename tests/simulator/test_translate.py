@@ -245,40 +245,6 @@ def test_an_object_is_left_out_if_one_of_its_templates_is_refused_and_the_templa
     assert "tasks[0]" not in told
 
 
-def test_an_object_of_another_group_needs_no_template(run: Any) -> None:
-    nothing = {"apiVersion": "batch.example.com/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"n": [1, {}]}}
-    assert run(nothing) == (0, [nothing], "")
-
-
-SAID = "spec.containers[0].resources.limits[kubernetes.io/gpu-memory]: 4096 is 4Ki of memory of each card, which no"
-
-
-def test_what_is_said_is_told_of_each_object_by_its_name_and_of_one_template_of_several_by_its_place(run: Any) -> None:
-    little = {"kubernetes.io/gpu-memory": 4096}
-    wrong = {"kubernetes.io/gpu": 150}
-    nameless = pod(wrong)
-    del nameless["metadata"]
-    jobs = volcano_job(task("a", little), task("b", wrong))
-    status, made, told = run(
-        workload("Deployment", little),
-        jobs,
-        {**pod(wrong), "metadata": {"generateName": "g-"}},
-        {**pod(wrong), "metadata": {"name": "n", "generateName": "g-", "namespace": "team"}},
-        nameless,
-    )
-    assert (status, [one["kind"] for one in made]) == (1, ["Deployment"])
-    parts = [line.partition(" program")[0].partition(" is over")[0] for line in told.splitlines()]
-    amount = "spec.containers[0].resources.limits: gpu 150"
-    assert parts == [
-        f"koordgate translate: Deployment team/w: warning: {SAID}",
-        f"koordgate translate: Job default/v: warning: spec.tasks[0].template: {SAID}",
-        f"koordgate translate: Job default/v: refused: spec.tasks[1].template: Pod default/v: {amount}",
-        f"koordgate translate: Pod default/g-: refused: Pod default/g-0: {amount}",
-        f"koordgate translate: Pod team/n: refused: Pod team/n: {amount}",
-        f"koordgate translate: Pod default/: refused: Pod default/podx: {amount}",
-    ]
-
-
 WHOLE: dict[str, Raw] = {
     "koordinator": {"koordinator.sh/gpu": "100"},
     "kubernetes": {"kubernetes.io/gpu": "100"},
@@ -306,42 +272,6 @@ def test_a_whole_card_is_asked_for_in_the_names_of_the_target_whatever_the_setti
     for on in ("", ", hami: {enabled: true, namespaces: [team]}, kai: {enabled: true}"):
         status, made, _ = run(whole, arguments=("--to", to), settings=f"dialects: {{{units}{on}}}")
         assert (status, [limits(one) for one in made]) == ((0, [WHOLE[to]]) if WHOLE[to] else (1, []))
-
-
-def test_a_unit_that_the_settings_do_not_state_is_asked_for_by_its_name(run: Any) -> None:
-    status, made, told = run(pod({"cpu": 1}), arguments=("--to", "elastic-gpu"), settings="{}")
-    assert (status, made) == (2, [])
-    assert told == (
-        "koordgate translate: --to elastic-gpu: its unit of memory has no default; "
-        "state dialects.elastic-gpu.memoryUnit in --config\n"
-    )
-
-
-def printed(folder: Path, capsys: pytest.CaptureFixture[str], output: str, *objects: Raw) -> str:
-    file = folder / "a.json"
-    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
-    COMMAND.run(parser.parse_args(["-f", str(file), "-o", output]))
-    return capsys.readouterr().out
-
-
-def test_where_all_is_refused_json_is_an_empty_list_and_yaml_is_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrong = pod({"kubernetes.io/gpu": 150})
-    assert json.loads(printed(tmp_path, capsys, "json", wrong)) == {"apiVersion": "v1", "kind": "List", "items": []}
-    assert printed(tmp_path, capsys, "yaml", wrong) == ""
-
-
-def test_long_texts_of_yaml_are_broken_at_120_columns_and_keys_keep_their_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = {"z": "x " * 200, "aa": "ü " * 200}
-    lines = printed(tmp_path, capsys, "yaml", pod({"cpu": 1}, annotations=told)).splitlines()
-    assert sorted({len(line) for line in lines if len(line) > 100}) == [121, 122]
-    assert [line.strip()[:3] for line in lines if line.startswith("    ") and ": " in line[:8]] == ["z: ", "aa:"]
-    assert any("ü" in line for line in lines)
 
 
 def test_a_reader_that_goes_away_ends_it_as_a_tool_of_unix(tmp_path: Path) -> None:

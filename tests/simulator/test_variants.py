@@ -69,14 +69,6 @@ def test_other_nodes_take_the_place_of_all_that_describes_nodes_and_of_the_pods_
     assert (before.notes, len(before.pods), len(before.sources)) == (["of the input"], 3, 4)
 
 
-def test_the_nodes_of_the_input_stay_and_notes_are_not_shared(tmp_path: Path) -> None:
-    before = given(tmp_path)
-    made = Variant(WebhookSettings()).objects(before)
-    assert made == before
-    made.notes.append("more")
-    assert before.notes == ["of the input"]
-
-
 def test_a_file_is_of_nodes_if_one_of_its_objects_has_a_kind_and_of_settings_otherwise(tmp_path: Path) -> None:
     settings, nodes = tmp_path / "settings.yaml", tmp_path / "nodes.yaml"
     settings.write_text("---\n---\nscheduler: {preference: packing}\n")

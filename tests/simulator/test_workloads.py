@@ -93,12 +93,6 @@ def test_what_creates_no_pod_is_told_and_is_no_success(
     assert told in errors
 
 
-def test_files_without_any_pod_are_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    others = [{"kind": "Service", "metadata": {"name": "a"}}, *machine()]
-    assert main(["simulate", "-f", saved(tmp_path, others)]) == 2
-    assert "(found: 1 Device, 1 Node, 1 Service); give Pods or workloads with -f" in capsys.readouterr().err
-
-
 def test_pods_that_run_already_are_not_created_again(tmp_path: Path) -> None:
     deployment = workload("Deployment", replicas=4, about={"uid": "uid-d"})
     owned = {"ownerReferences": [{"kind": "Deployment", "name": "web", "uid": "uid-d", "controller": True}]}
@@ -152,22 +146,6 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates_and_selects(
     assert sorted(pod["spec"]["nodeName"] for pod in pods.values()) == ["n1", "n2", "n4"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "expected"),
-    [
-        pytest.param({"completions": 5, "parallelism": 2}, {}, 2, id="as many as run at once"),
-        pytest.param({"completions": 1, "parallelism": 3}, {}, 1, id="no more than are to be completed"),
-        pytest.param({"parallelism": 3}, {}, 3, id="a work queue"),
-        pytest.param({"completions": 5, "parallelism": 3}, {"succeeded": 4}, 1, id="those that are left"),
-    ],
-)
-def test_a_job_has_the_pods_that_run_at_the_same_time(spec: Raw, status: Raw, expected: int, tmp_path: Path) -> None:
-    found = made(tmp_path, {**workload("Job", "train", **spec), "status": status})
-    assert len(found.pods) == expected
-    labels = found.pods[0].pod["metadata"]["labels"]
-    assert labels["batch.kubernetes.io/job-name"] == "train"
-
-
 def test_an_indexed_job_gives_the_indexes_that_are_free(tmp_path: Path) -> None:
     job = workload("Job", "train", completions=9, parallelism=4, completionMode="Indexed")
     there = running("train-3-abcde", "Job", "train")
@@ -178,33 +156,6 @@ def test_an_indexed_job_gives_the_indexes_that_are_free(tmp_path: Path) -> None:
     assert indexes == ["2", "5", "6"]
     assert [pod["metadata"]["name"].rpartition("-")[0] for pod in pods] == [f"train-{index}" for index in indexes]
     assert pods[0]["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
-
-
-def test_an_indexed_job_tells_each_container_its_index_after_what_its_author_wrote(tmp_path: Path) -> None:
-    containers = [{"name": "a", "env": [{"name": "X", "value": "y"}]}, {"name": "b"}]
-    spec = {"containers": containers, "initContainers": [{"name": "first"}], **ENDS}
-    job = workload("Job", "train", completions=2, parallelism=2, completionMode="Indexed", template={"spec": spec})
-    first, second = (one.pod for one in made(tmp_path, job).pods)
-    path = "metadata.labels['batch.kubernetes.io/job-completion-index']"
-    index = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    assert [one["env"] for one in first["spec"]["containers"]] == [[{"name": "X", "value": "y"}, index], [index]]
-    assert first["spec"]["initContainers"][0]["env"] == [index]
-    key = "batch.kubernetes.io/job-completion-index"
-    assert [(one["metadata"]["labels"][key], one["metadata"]["annotations"][key]) for one in (first, second)] == [
-        ("0", "0"),
-        ("1", "1"),
-    ]
-    uid = first["metadata"]["ownerReferences"][0]["uid"]
-    assert first["metadata"]["labels"] == {
-        "batch.kubernetes.io/job-name": "train",
-        "job-name": "train",
-        "batch.kubernetes.io/controller-uid": uid,
-        "controller-uid": uid,
-        key: "0",
-    }
-    for wrong in ({"containers": 3, **ENDS}, {"containers": [3], **ENDS}):
-        with pytest.raises(InputError, match="must be"):
-            made(tmp_path, {**job, "spec": {**job["spec"], "template": {"spec": wrong}}})
 
 
 @pytest.mark.parametrize(
@@ -230,13 +181,6 @@ def test_indexes_that_are_completed_are_read_from_ranges(completed: str, indexes
     pods = made(tmp_path, {**job, "status": {"completedIndexes": completed}}).pods
     key = "batch.kubernetes.io/job-completion-index"
     assert [one.pod["metadata"]["labels"][key] for one in pods] == indexes
-
-
-@pytest.mark.parametrize("completed", ["0-99998", "0-999999"])
-def test_there_are_at_most_100000_indexes(completed: str, tmp_path: Path) -> None:
-    job = workload("Job", "train", completions=2_000_000, parallelism=2, completionMode="Indexed")
-    with pytest.raises(InputError, match="Job team/train: more than 100000 indexes; ask for fewer completions"):
-        made(tmp_path, {**job, "status": {"completedIndexes": completed}})
 
 
 @pytest.mark.parametrize(
@@ -301,16 +245,6 @@ def test_a_number_above_250000_is_refused_and_so_is_the_sum_of_all(
         made(tmp_path, *pods, workload("ReplicaSet", replicas=2))
 
 
-def test_a_number_of_completions_and_a_name_are_as_long_as_the_api_server_lets_them_be(tmp_path: Path) -> None:
-    most = 2_147_483_647
-    found = made(tmp_path, workload("Job", "j" * 253, parallelism=0, completions=most))
-    assert found.notes == [f"Job team/{'j' * 253}: it needs no Pod: parallelism 0, {most} completions to go"]
-    with pytest.raises(InputError, match="-1 Pods cannot be"):
-        made(tmp_path, workload("Job", parallelism=-1))
-    with pytest.raises(InputError, match="is no name"):
-        made(tmp_path, workload("Job", "j" * 254))
-
-
 def test_a_pod_of_the_same_name_is_not_created_again_and_the_others_are(tmp_path: Path) -> None:
     other = gpus("db-1", 50, namespace="team")
     found = made(tmp_path, other, workload("StatefulSet", "db", replicas=3), workload("ReplicaSet", "more"))
@@ -332,48 +266,6 @@ def test_a_replica_set_of_a_deployment_creates_nothing_and_what_follows_it_does(
     assert [one.of for one in found.pods] == ["Deployment team/web", "ReplicaSet team/last"]
 
 
-def test_names_and_hashes_have_the_lengths_that_controllers_give_them(tmp_path: Path) -> None:
-    long = "w" * 70
-    (deployed,) = made(tmp_path, workload("Deployment", long)).pods
-    metadata = deployed.pod["metadata"]
-    assert (len(metadata["name"]), metadata["name"][:58]) == (63, "w" * 58)
-    assert len(metadata["labels"]["pod-template-hash"]) == 10
-    (stateful,) = made(tmp_path, workload("StatefulSet", "db")).pods
-    assert len(stateful.pod["metadata"]["labels"]["controller-revision-hash"]) == len("db-") + 10
-
-
-def test_a_pod_has_of_its_template_what_controllers_copy_and_a_whole_reference_to_its_owner(tmp_path: Path) -> None:
-    metadata = {"labels": {"app": "a"}, "annotations": {}, "finalizers": ["x/y"], "name": "z", "generateName": "q"}
-    for about, uid in (({"uid": "u1"}, "u1"), ({}, None)):
-        given = workload("ReplicaSet", about=about, template={"metadata": metadata, "spec": CONTAINERS})
-        (one,) = made(tmp_path, given).pods
-        made_of = one.pod["metadata"]
-        (owner,) = made_of.pop("ownerReferences")
-        assert made_of == {
-            "name": made_of["name"],
-            "namespace": "team",
-            "labels": {"app": "a"},
-            "finalizers": ["x/y"],
-        }
-        assert owner["uid"] == uid if uid else len(owner["uid"]) == 36
-        assert {**owner, "uid": ""} == {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "name": "web",
-            "uid": "",
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-
-
-def test_a_template_without_metadata_or_spec_has_none(tmp_path: Path) -> None:
-    job = workload("Job", template={"spec": CONTAINERS | ENDS})
-    (one,) = made(tmp_path, job).pods
-    assert set(one.pod["metadata"]) == {"name", "namespace", "ownerReferences", "labels"}
-    with pytest.raises(InputError, match="no Pod spec"):
-        made(tmp_path, workload("Job", template={"spec": None}))
-
-
 def test_pods_that_have_ended_count_neither_as_replicas_nor_for_the_hash(tmp_path: Path) -> None:
     over = running("web-abc-1", "ReplicaSet", "web-abc", "Failed", **{"pod-template-hash": "abc"})
     runs = running("web-def-1", "ReplicaSet", "web-def", **{"pod-template-hash": "def"})
@@ -383,37 +275,6 @@ def test_pods_that_have_ended_count_neither_as_replicas_nor_for_the_hash(tmp_pat
     found = made(tmp_path, workload("Deployment", replicas=2), over, runs)
     assert [name.startswith("web-def-") for name in names(found)] == [True]
     assert made(tmp_path, workload("ReplicaSet", "web-def", replicas=1), runs).notes == []
-
-
-def test_a_daemon_set_creates_a_pod_again_where_it_has_ended(tmp_path: Path) -> None:
-    daemons = workload("DaemonSet", "agent")
-    over = running("agent-x", "DaemonSet", "agent", phase="Failed", on="n1")
-    runs = running("agent-y", "DaemonSet", "agent", on="n2")
-    found = made(tmp_path, node("n1"), node("n2"), node("n3"), daemons, over, runs)
-    assert len(names(found)) == 2
-    assert found.notes == []
-    assert made(tmp_path, daemons).notes == [
-        "DaemonSet team/agent: no Node of the input is one that it selects and tolerates, so it creates no Pod"
-    ]
-
-
-def test_a_run_of_a_cron_job_has_labels_of_its_template_and_is_told_by_its_name(tmp_path: Path) -> None:
-    jobs: Raw = {
-        "metadata": {"labels": {"a": "b"}, "name": "x"},
-        "spec": {"parallelism": 2, "template": template(**ENDS)},
-    }
-    found = made(
-        tmp_path, workload("CronJob", "nightly", jobTemplate={**jobs, "spec": {**jobs["spec"], "completions": 3}})
-    )
-    owners = {one.pod["metadata"]["ownerReferences"][0]["name"] for one in found.pods}
-    (owner,) = owners
-    assert len(found.pods) == 2
-    assert found.notes == [
-        f"CronJob team/nightly: one run of it, Job {owner}",
-        "CronJob team/nightly: 2 of 3 Pods run at once; the others follow as these end",
-    ]
-    suspended = made(tmp_path, workload("CronJob", "nightly", suspend=True, jobTemplate=jobs))
-    assert (suspended.pods, suspended.notes) == ([], ["CronJob team/nightly: it is suspended, so it creates no Pod"])
 
 
 def test_a_cron_job_runs_once(tmp_path: Path) -> None:
