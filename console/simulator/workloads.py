@@ -11,7 +11,7 @@ the way to it: `replicas`, and of a Job's template the Pods that run at once.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -38,14 +38,12 @@ class OwnedPod(NamedTuple):
         node: where it is bound; "" while it is not.
         finished: it has ended.
         labels: of the Pod.
-        completion: its index in an indexed Job; -1 for none.
     """
 
     name: str
     node: str
     finished: bool
     labels: Mapping[str, str]
-    completion: int
 
 
 class Owners:
@@ -116,15 +114,8 @@ class Owners:
 
 def _standing(pod: Mapping[str, Any]) -> OwnedPod:
     metadata = pod["metadata"]
-    index = str((metadata.get("annotations") or {}).get(_INDEX, ""))
     finished = (pod.get("status") or {}).get("phase") in _FINISHED or metadata.get("deletionTimestamp") is not None
-    return OwnedPod(
-        metadata["name"],
-        pod["spec"].get("nodeName") or "",
-        finished,
-        metadata.get("labels") or {},
-        int(index[:9]) if index.isdecimal() else -1,
-    )
+    return OwnedPod(metadata["name"], pod["spec"].get("nodeName") or "", finished, metadata.get("labels") or {})
 
 
 def _namespace(obj: Mapping[str, Any]) -> str:
@@ -279,7 +270,8 @@ Key = tuple[str, str]
 
 MAX_PODS: Final = 250_000
 _HASH: Final = 10
-_MAX_INDEX: Final = 100_000
+_TEMPLATE_HASH: Final = "pod-template-hash"
+_COPIED: Final = ("labels", "annotations", "finalizers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,241 +318,200 @@ def created(objects: Objects) -> Created:
             continue
         about = f"{source.kind} {_namespace(source.object)}/{source.object['metadata']['name']}"
         before = len(made.pods)
-        for wanted in _of(source, owners.pods_of(source), objects.nodes, made.notes, about):
+        there = owners.pods_of(source)
+        for wanted in _Creation(source.object, source.kind, there, objects.nodes, made.notes, about).pods():
             if len(made.pods) >= MAX_PODS:
                 raise InputError(f"{source.where}: {about}: {MAX_PODS} Pods in all are the most: ask for fewer")
             key = _namespace(wanted.pod), wanted.pod["metadata"]["name"]
             if key in taken:
                 made.notes.append(f"{about}: Pod {'/'.join(key)} is there already, so it is not created again")
                 continue
-            if len(made.pods) == before:
-                _check(source, wanted.pod, about)
+            if len(made.pods) == before and (wrong := wrong_shape("Pod", wanted.pod)):
+                where = f"{source.where}: {about}: its template"
+                raise InputError(f"{where}: {wrong}; the API server would refuse it; correct it")
             taken.add(key)
             made.pods.append(wanted)
     return made
 
 
-def _check(source: InputObject, pod: Raw, about: str) -> None:
-    wrong = wrong_shape("Pod", pod)
-    if wrong:
-        raise InputError(f"{source.where}: {about}: its template: {wrong}; the API server would refuse it; correct it")
+_REPLICATED: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
 
 
-def _of(
-    source: InputObject, there: Sequence[OwnedPod], nodes: Sequence[Mapping[str, Any]], notes: list[str], about: str
-) -> Iterator[WantedPod]:
-    makers: dict[str, Callable[[], Iterator[WantedPod]]] = {
-        "Deployment": lambda: _deployment(source.object, there, notes, about),
-        "ReplicaSet": lambda: _replicas(source.object, source.object, there, notes, about),
-        "ReplicationController": lambda: _replicas(source.object, source.object, there, notes, about),
-        "StatefulSet": lambda: _stateful(source.object, there, notes, about),
-        "DaemonSet": lambda: _daemons(source.object, there, nodes, notes, about),
-        "Job": lambda: _job(source.object, there, notes, about),
-        "CronJob": lambda: _cron(source.object, notes, about),
-        "PodTemplate": lambda: _template(source.object, notes, about),
-    }
-    if must_have_pods(source.object, source.kind):
-        yield from makers[source.kind]()
-        return
-    if there:
-        notes.append(f"{about}: {len(there)} of its Pods are in the input, so no others are created")
-        return
-    for one in templates_of(source.object, source.kind):
-        wrong = wrong_shape("Pod", one.pod)
-        if wrong:
-            notes.append(f"{about}: {one.place} is not used: {wrong}")
-            continue
-        notes.append(f"{about}: {one.told}")
-        _number(len(one.names), about)
-        for name in one.names:
-            pod = copied(one.pod)
-            pod["metadata"]["name"] = name
-            yield WantedPod(_owned(pod, source.object), about)
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    """Creates the Pods of one object.
 
+    Attributes:
+        obj: the object.
+        kind: its kind.
+        there: its Pods in the input.
+        nodes: all Nodes.
+        notes: collects what is not created and why.
+        about: its kind, namespace and name.
+    """
 
-def _deployment(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
-    """The Pods of the ReplicaSet that a Deployment makes of its template."""
-    name, namespace = obj["metadata"]["name"], _namespace(obj)
-    known = (one.labels.get("pod-template-hash") for one in there if not one.finished)
-    digest = next(filter(None, known), suffix("ReplicaSet", namespace, name, length=_HASH))
-    metadata = {"name": f"{name}-{digest}", "namespace": namespace}
-    replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata}
-    for wanted in _replicas(obj, replica_set, there, notes, about):
-        wanted.pod["metadata"].setdefault("labels", {})["pod-template-hash"] = digest
-        yield wanted
+    obj: Raw
+    kind: str
+    there: Sequence[OwnedPod]
+    nodes: Sequence[Mapping[str, Any]]
+    notes: list[str]
+    about: str
 
+    @property
+    def name(self) -> str:
+        return str(self.obj["metadata"]["name"])
 
-def _replicas(obj: Raw, owner: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
-    """As many Pods as replicas are missing."""
-    spec = obj["spec"]
-    wants, has = _number(spec.get("replicas"), about), sum(not one.finished for one in there)
-    if not wants:
-        notes.append(f"{about}: replicas is 0, so it creates no Pod")
-    for index in range(has, wants):
-        pod = _pod(spec["template"], obj)
-        pod["metadata"]["name"] = generated_name(f"{owner['metadata']['name']}-", _namespace(obj), index)
-        yield WantedPod(_owned(pod, owner), about)
+    @property
+    def alive(self) -> list[OwnedPod]:
+        return [one for one in self.there if not one.finished]
 
+    def pods(self) -> Iterator[WantedPod]:
+        """Create what is missing."""
+        match self.kind:
+            case _ if not must_have_pods(self.obj, self.kind):
+                yield from self.of_other_kind()
+            case kind if kind in _REPLICATED:
+                yield from self.replicas(self.obj["spec"])
+            case "DaemonSet":
+                yield from self.daemons(self.obj["spec"]["template"])
+            case "Job":
+                yield from self.job(self.obj["spec"], self.obj.get("status") or {})
+            case "CronJob":
+                yield from self.run(self.obj["spec"])
+            case _:
+                self.note("it creates no Pod by itself; one is made of it")
+                yield WantedPod(self.pod(self.obj["template"], self.name, None), self.about)
 
-def _stateful(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
-    """A Pod for each ordinal, one after the other unless they are managed in parallel."""
-    spec, name, namespace = obj["spec"], obj["metadata"]["name"], _namespace(obj)
-    start, wants = (spec.get("ordinals") or {}).get("start") or 0, _number(spec.get("replicas"), about)
-    ordered = spec.get("podManagementPolicy") != "Parallel"
-    known = {one.name for one in there if not one.finished}
-    if not wants:
-        notes.append(f"{about}: replicas is 0, so it creates no Pod")
-    before: Key | None = None
-    for ordinal in range(start, start + wants):
-        own = f"{name}-{ordinal}"
-        if own not in known:
-            pod = _pod(spec["template"], obj)
-            pod["metadata"]["name"] = own
-            pod["metadata"].setdefault("labels", {}).update(
-                {
+    def note(self, text: str) -> None:
+        self.notes.append(f"{self.about}: {text}")
+
+    def pod(self, template: Mapping[str, Any], name: str, owner: Raw | None, **more: Mapping[str, str]) -> Raw:
+        """A Pod of a template, in the namespace of the object, with more labels and annotations."""
+        stated = (template.get("metadata") or {}).items()
+        metadata = copied({key: value for key, value in stated if key in _COPIED and value})
+        for key, added in more.items():
+            if added:
+                metadata[key] = {**metadata.get(key, {}), **added}
+        metadata = {"name": name, "namespace": _namespace(self.obj), **metadata}
+        if owner is not None:
+            metadata["ownerReferences"] = [_reference(owner)]
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": copied(template.get("spec") or {})}
+
+    def replicas(self, spec: Mapping[str, Any]) -> Iterator[WantedPod]:
+        """As many Pods as replicas are missing; those of a StatefulSet have ordinals, and follow one another."""
+        wants, owner, namespace = _number(spec.get("replicas"), self.about), self.obj, _namespace(self.obj)
+        labels: dict[str, str] = {}
+        if not wants:
+            self.note("replicas is 0, so it creates no Pod")
+        if self.kind == "Deployment":
+            hashes = (one.labels.get(_TEMPLATE_HASH) for one in self.alive)
+            digest = next(filter(None, hashes), suffix("ReplicaSet", namespace, self.name, length=_HASH))
+            labels[_TEMPLATE_HASH] = digest
+            metadata = {"name": f"{self.name}-{digest}", "namespace": namespace}
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata}
+        if self.kind != "StatefulSet":
+            for index in range(len(self.alive), wants):
+                name = generated_name(f"{owner['metadata']['name']}-", namespace, index)
+                yield WantedPod(self.pod(spec["template"], name, owner, labels=labels), self.about)
+            return
+        start, known = (spec.get("ordinals") or {}).get("start") or 0, {one.name for one in self.alive}
+        revision = f"{self.name}-{suffix('StatefulSet', namespace, self.name, length=_HASH)}"
+        before: Key | None = None
+        for ordinal in range(start, start + wants):
+            name = f"{self.name}-{ordinal}"
+            if name not in known:
+                labels = {
                     "apps.kubernetes.io/pod-index": str(ordinal),
-                    "controller-revision-hash": f"{name}-{suffix('StatefulSet', namespace, name, length=_HASH)}",
-                    "statefulset.kubernetes.io/pod-name": own,
+                    "controller-revision-hash": revision,
+                    "statefulset.kubernetes.io/pod-name": name,
                 }
-            )
-            yield WantedPod(_owned(pod, obj), about, before if ordered else None)
-        before = (namespace, own)
+                ordered = spec.get("podManagementPolicy") != "Parallel"
+                pod = self.pod(spec["template"], name, owner, labels=labels)
+                yield WantedPod(pod, self.about, before if ordered else None)
+            before = (namespace, name)
+
+    def daemons(self, template: Mapping[str, Any]) -> Iterator[WantedPod]:
+        """A Pod for each Node that its selection and tolerations allow."""
+        known = {one.node for one in self.alive}
+        allowed = nodes_of_daemon(template["spec"], self.nodes)
+        if not allowed:
+            self.note("no Node of the input is one that it selects and tolerates, so it creates no Pod")
+        for node in allowed:
+            if node not in known:
+                name = generated_name(f"{self.name}-", _namespace(self.obj), node)
+                yield WantedPod(daemon_pod(self.pod(template, name, self.obj), node), self.about)
+
+    def job(self, spec: Mapping[str, Any], status: Mapping[str, Any], owner: Raw | None = None) -> Iterator[WantedPod]:
+        """The Pods that run at the same time, as far as they are missing."""
+        owner = owner or self.obj
+        name = owner["metadata"]["name"]
+        over = {one.get("type") for one in status.get("conditions") or () if one.get("status") == "True"}
+        if spec.get("suspend") or over & {"Complete", "Failed"}:
+            self.note(f"it {'is suspended' if spec.get('suspend') else 'has ended'}, so it creates no Pod")
+            return
+        parallel, done = _number(spec.get("parallelism"), self.about), status.get("succeeded") or 0
+        left = parallel if spec.get("completions") is None else max(spec["completions"] - done, 0)
+        at_once = min(parallel, left)
+        if not at_once:
+            self.note(f"it needs no Pod: parallelism {parallel}, {left} completions to go")
+        elif left > at_once:
+            self.note(f"{at_once} of {left} Pods run at once; the others follow as these end")
+        labels = dict.fromkeys(("batch.kubernetes.io/job-name", "job-name"), name)
+        labels |= dict.fromkeys(("batch.kubernetes.io/controller-uid", "controller-uid"), _reference(owner)["uid"])
+        indexed = spec.get("completionMode") == "Indexed"
+        # Those that have ended and those that run are taken to be the first.
+        for index in range(done + len(self.alive), done + at_once):
+            own = generated_name(f"{name}-{index}-" if indexed else f"{name}-", _namespace(self.obj), index)
+            place = {_INDEX: str(index)} if indexed else {}
+            pod = self.pod(spec["template"], own, owner, labels={**labels, **place}, annotations=place)
+            if indexed:
+                _tell_index(pod["spec"])
+            yield WantedPod(pod, self.about)
+
+    def run(self, spec: Mapping[str, Any]) -> Iterator[WantedPod]:
+        """The Pods of one run of a CronJob."""
+        if spec.get("suspend"):
+            self.note("it is suspended, so it creates no Pod")
+            return
+        name = f"{self.name}-{suffix('CronJob', _namespace(self.obj), self.name)}"
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": _namespace(self.obj)}}
+        self.note(f"one run of it, Job {name}")
+        yield from self.job(spec["jobTemplate"]["spec"], {}, job)
+
+    def of_other_kind(self) -> Iterator[WantedPod]:
+        """As many Pods of each template as the numbers beside it say."""
+        if self.there:
+            self.note(f"{len(self.there)} of its Pods are in the input, so no others are created")
+            return
+        for one in templates_of(self.obj, self.kind):
+            if wrong := wrong_shape("Pod", one.pod):
+                self.note(f"{one.place} is not used: {wrong}")
+                continue
+            self.note(one.told)
+            _number(len(one.names), self.about)
+            for name in one.names:
+                pod = self.pod(one.pod, name, self.obj)
+                yield WantedPod({**pod, "metadata": {**copied(one.pod["metadata"]), **pod["metadata"]}}, self.about)
 
 
-def _daemons(
-    obj: Raw, there: Sequence[OwnedPod], nodes: Sequence[Mapping[str, Any]], notes: list[str], about: str
-) -> Iterator[WantedPod]:
-    """A Pod for each Node that its selection and tolerations allow."""
-    template = _pod(obj["spec"]["template"], obj)
-    known = {one.node for one in there if not one.finished}
-    allowed = nodes_of_daemon(template["spec"], nodes)
-    if not allowed:
-        notes.append(f"{about}: no Node of the input is one that it selects and tolerates, so it creates no Pod")
-    for node in allowed:
-        if node not in known:
-            pod = daemon_pod(template, node)
-            pod["metadata"]["name"] = generated_name(f"{obj['metadata']['name']}-", _namespace(obj), node)
-            yield WantedPod(_owned(pod, obj), about)
-
-
-def _job(obj: Raw, there: Sequence[OwnedPod], notes: list[str], about: str) -> Iterator[WantedPod]:
-    """The Pods of a Job that run at the same time, as far as they are missing."""
-    spec, status, metadata = obj["spec"], obj.get("status") or {}, obj["metadata"]
-    if spec.get("suspend"):
-        notes.append(f"{about}: it is suspended, so it creates no Pod")
-        return
-    over = (one.get("type") for one in status.get("conditions") or () if one.get("status") == "True")
-    if {"Complete", "Failed"}.intersection(over):
-        notes.append(f"{about}: it has ended, so it creates no Pod")
-        return
-    parallel, completions = _number(spec.get("parallelism"), about), spec.get("completions")
-    left = parallel if completions is None else completions - (status.get("succeeded") or 0)
-    at_once = max(min(parallel, left), 0)
-    active = [one for one in there if not one.finished]
-    if not at_once:
-        notes.append(f"{about}: it needs no Pod: parallelism {parallel}, {max(left, 0)} completions to go")
-    elif left > at_once:
-        notes.append(f"{about}: {at_once} of {left} Pods run at once; the others follow as these end")
-    indexed = spec.get("completionMode") == "Indexed"
-    busy = _indexes(str(status.get("completedIndexes") or "")) | {one.completion for one in active}
-    free = iter(index for index in range(_MAX_INDEX) if not indexed or index not in busy)
-    for _ in range(at_once - len(active)):
-        index = next(free, None)
-        if index is None:
-            raise InputError(f"{about}: more than {_MAX_INDEX} indexes; ask for fewer completions")
-        name = metadata["name"]
-        beginning = f"{name}-{index}-" if indexed else f"{name}-"
-        pod = _pod(spec["template"], obj)
-        pod["metadata"]["name"] = generated_name(beginning, _namespace(obj), index)
-        labels = pod["metadata"].setdefault("labels", {})
-        labels["batch.kubernetes.io/job-name"] = labels["job-name"] = name
-        labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = _uid(obj)
-        if indexed:
-            _give_index(pod, index)
-        yield WantedPod(_owned(pod, obj), about)
-
-
-def _give_index(pod: Raw, index: int) -> None:
-    """Give a Pod of an indexed Job its index, as the Job's controller does."""
-    for part in ("labels", "annotations"):
-        pod["metadata"].setdefault(part, {})[_INDEX] = str(index)
+def _tell_index(spec: Raw) -> None:
+    """Tell the containers of an indexed Job's Pod its index, as the Job's controller does."""
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}
-    for key in ("initContainers", "containers"):
-        for container in pod["spec"].get(key) or () if isinstance(pod["spec"].get(key), list) else ():
-            if isinstance(container, dict):
-                container["env"] = [
-                    *(container.get("env") or ()),
-                    {"name": "JOB_COMPLETION_INDEX", "valueFrom": source},
-                ]
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        own = container.get("env") or ()
+        container["env"] = [*own, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}]
 
 
-def _indexes(text: str) -> set[int]:
-    """Read the indexes that an indexed Job has completed: `0-2,5`."""
-    found: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first[:9]), min(int((last or first)[:9]), _MAX_INDEX) + 1))
-    return found
-
-
-def _cron(obj: Raw, notes: list[str], about: str) -> Iterator[WantedPod]:
-    """The Pods of one run of a CronJob."""
-    spec, name = obj["spec"], obj["metadata"]["name"]
-    if spec.get("suspend"):
-        notes.append(f"{about}: it is suspended, so it creates no Pod")
-        return
-    template = spec["jobTemplate"]
-    metadata = {
-        **{key: value for key, value in (template.get("metadata") or {}).items() if key in {"labels", "annotations"}},
-        "name": f"{name}-{suffix('CronJob', _namespace(obj), name)}",
-        "namespace": _namespace(obj),
-    }
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]}
-    notes.append(f"{about}: one run of it, Job {metadata['name']}")
-    yield from _job(job, (), notes, about)
-
-
-def _template(obj: Raw, notes: list[str], about: str) -> Iterator[WantedPod]:
-    notes.append(f"{about}: it creates no Pod by itself; one is made of it")
-    pod = _pod(obj["template"], obj)
-    pod["metadata"]["name"] = obj["metadata"]["name"]
-    yield WantedPod(pod, about)
-
-
-def _pod(template: Mapping[str, Any], obj: Mapping[str, Any]) -> Raw:
-    """A Pod of a template, in the namespace of its owner and without a name."""
-    metadata = template.get("metadata")
-    kept = copied(
-        {key: value for key, value in metadata.items() if key in {"labels", "annotations", "finalizers"} and value}
-        if isinstance(metadata, dict)
-        else {}
-    )
+def _reference(owner: Mapping[str, Any]) -> Raw:
+    metadata = owner["metadata"]
     return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "", "namespace": _namespace(obj), **kept},
-        "spec": copied(template.get("spec") or {}),
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": str(metadata.get("uid") or apiserver.uid(owner["kind"], _namespace(owner), metadata["name"])),
+        "controller": True,
+        "blockOwnerDeletion": True,
     }
-
-
-def _owned(pod: Raw, owner: Mapping[str, Any]) -> Raw:
-    pod["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": owner["apiVersion"],
-            "kind": owner["kind"],
-            "name": owner["metadata"]["name"],
-            "uid": _uid(owner),
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]
-    return pod
-
-
-def _uid(obj: Mapping[str, Any]) -> str:
-    metadata = obj["metadata"]
-    return str(metadata.get("uid") or apiserver.uid(obj["kind"], _namespace(obj), metadata["name"]))
 
 
 def _number(value: int | None, about: str) -> int:
