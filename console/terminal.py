@@ -108,10 +108,11 @@ def tell(called: str, text: str) -> None:
     sys.stderr.write(f"{called}: {printable(text)}\n")
 
 
-def guarded(called: str, run: Callable[[], int], *wrong: type[Exception], hint: str = "") -> int:
+def guarded(called: str, run: Callable[[], int], *wrong: type[Exception], hint: str = "", refused: str = "") -> int:
     """Run a command; what fails is reported in one line, with the exit status that all commands have for it.
 
-    Exceptions of `wrong` say what the user gave wrongly; `hint` is told where there is no kubeconfig.
+    Exceptions of `wrong` say what the user gave wrongly; `hint` is told where there is no kubeconfig, `refused` where
+    the API server refuses.
     """
     given: tuple[type[Exception], ...] = (SettingsError, *wrong)
     status = 1
@@ -124,7 +125,7 @@ def guarded(called: str, run: Callable[[], int], *wrong: type[Exception], hint: 
     except Unreachable as error:
         tell(called, f"the API server of the kubeconfig does not answer: {error}")
     except KubeError as error:
-        tell(called, f"{error}{hint if error.reason == 'Configuration' else ''}")
+        tell(called, f"{error}{hint if error.reason == 'Configuration' else refused if error.status else ''}")
     except BrokenPipeError:
         return unread()
     return status

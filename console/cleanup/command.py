@@ -6,7 +6,6 @@ The reporter applies its fields under a field manager of its own, so that the AP
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,10 +22,10 @@ from allocator.vocabulary.names import (
     is_quota_resource,
 )
 from console import terminal
-from console.terminal import printable
+from console.terminal import printable, some
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
-from koordgate.kube.errors import KubeError, NotFound, Unreachable
+from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import (
     ADMISSION_POLICIES,
     DAEMON_SETS,
@@ -54,8 +53,6 @@ from webhook.settings import Certificate, Identity
 
 Raw = dict[str, Any]
 
-_FAILED: Final = 1
-_INSTALLED: Final = 2
 _KEPT: Final = 3
 _NAMESPACE: Final = Identity().namespace
 _PAGE: Final = 250
@@ -134,9 +131,8 @@ class Remover:
     async def run(self) -> None:
         """Remove everything; run it again after an error, and it goes on where it was.
 
-        Raises:
-            InstalledError: a Helm release, or one in another namespace, is installed, and this is no dry run.
-            KubeError: the API server refused, or does not answer; what comes later was not begun.
+        Raises InstalledError: a Helm release, or one in another namespace, is installed, and this is no dry run;
+        KubeError: the API server refused, or does not answer, and what comes later was not begun.
         """
         await self._installed()
         for part in STOPPED:
@@ -158,10 +154,8 @@ class Remover:
         """See that nobody would restore what is removed here, or goes on to need it.
 
         A release that Helm knows is removed by Helm. One in another namespace still runs, and what belongs to no
-        namespace is its own: the webhook configurations, the ledger, the amounts of Nodes.
-
-        Raises:
-            InstalledError: there is one, and this is no dry run.
+        namespace is its own: the webhook configurations, the ledger, the amounts of Nodes. Raises InstalledError: there
+        is one, and this is no dry run.
         """
         for resource in (DEPLOYMENTS, DAEMON_SETS):
             async for obj in self._list(resource, selector=f"{_PART_OF}=koordgate"):
@@ -198,8 +192,7 @@ class Remover:
     async def _ended(self) -> None:
         """Wait until no Pod of our workloads is left.
 
-        Raises:
-            KubeError: some are left after the time.
+        Raises KubeError: some are left after the time.
         """
         waited = 0.0
         while pods := [pod async for pod in self._list(PODS, self.namespace, f"{_PART_OF}=koordgate")]:
@@ -388,9 +381,8 @@ def _requested(spec: Mapping[str, Any]) -> list[str]:
     return sorted({name for one in every for name in (one.get("resources") or {}).get("requests") or {}})
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"{', '.join(sorted(names)[:_MAX_NAMED])}{more}"
+def _some(names: Iterable[str]) -> str:
+    return some(sorted(names), _MAX_NAMED)
 
 
 def _words(labels: Iterable[str], annotations: Iterable[str]) -> list[str]:
@@ -419,25 +411,8 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    try:
-        status = asyncio.run(_main(arguments))
-        sys.stdout.flush()
-    except InstalledError as error:
-        return _failed(_INSTALLED, str(error))
-    except Unreachable as error:
-        return _failed(_FAILED, f"the API server of the kubeconfig does not answer: {error}; run the command again")
-    except KubeError as error:
-        more = "; what comes after it is not removed: run the command again" if error.status else ""
-        return _failed(_FAILED, f"{error}{more}")
-    except BrokenPipeError:
-        return terminal.unread()
-    return status
-
-
-def _failed(status: int, message: str) -> int:
-    sys.stdout.flush()
-    sys.stderr.write(f"koordgate cleanup: {printable(message)}\n")
-    return status
+    hint = "; what comes after it is not removed: run the command again"
+    return terminal.guarded("koordgate cleanup", lambda: asyncio.run(_main(arguments)), InstalledError, refused=hint)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

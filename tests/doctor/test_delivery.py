@@ -249,6 +249,6 @@ def test_without_settings_or_runtime_classes_nothing_is_claimed() -> None:
     unread = {**whole.read, "runtimes": ReadList(error="nobody may list it")}
     assert delivery(replace(whole, read=unread)) == []
     (found,) = [one for one in examine(replace(whole, read=unread)) if "nobody may list it" in one.what]
-    assert (found.level, found.what) == (Level.UNKNOWN, "runtimes cannot be read: nobody may list it")
+    assert (found.level, found.what) == (Level.UNKNOWN, "RuntimeClasses cannot be read: nobody may list it")
     for key in ("nodes", "devices"):
         assert delivery(replace(whole, read={**whole.read, key: ReadList(cut=True)})) == []

@@ -60,6 +60,16 @@ CHECKS: Final = (
     Check("headroom", installed.typical, settings=True),
 )
 """In the order in which their findings are best read."""
+_CALLED: Final = {
+    "budgets": "PodDisruptionBudgets",
+    "crds": "definitions of custom resources",
+    "flows": "flow schemas",
+    "levels": "priority levels",
+    "mutating": "mutating webhook configurations",
+    "policyBindings": "bindings of policies",
+    "runtimes": "RuntimeClasses",
+    "validating": "validating webhook configurations",
+}
 
 
 def examine(snapshot: Snapshot) -> list[Finding]:
@@ -74,14 +84,14 @@ def examine(snapshot: Snapshot) -> list[Finding]:
 
 def _unread(check: Check, snapshot: Snapshot, told: set[str]) -> Iterator[Finding]:
     for key in (*check.reads, *check.whole, *check.beside):
-        read = snapshot.of(key)
+        read, called = snapshot.of(key), _CALLED.get(key, key)
         if read.error and key not in told:
             told.add(key)
-            yield unknown(f"{key} cannot be read: {read.error}", "run this as a user who may list or get them")
+            yield unknown(f"{called} cannot be read: {read.error}", "run this as a user who may list or get them")
         if read.cut and key in check.whole and key not in told:
             told.add(key)
             todo = "ask about single ones: koordgate devices NODE, kubectl get"
-            yield unknown(f"there are more than {len(read.items)} {key}: they are not compared", todo)
+            yield unknown(f"there are more than {len(read.items)} {called}: they are not compared", todo)
 
 
 def _judged(check: Check, snapshot: Snapshot) -> Iterable[Finding]:
