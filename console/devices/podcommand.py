@@ -22,6 +22,7 @@ from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import NotFound
 from koordgate.kube.resource import PODS
+from webhook.devicemap.document import holder_entry
 from webhook.ledger.kube import cluster_store
 from webhook.view.nodereport import Holder, NodeReport
 
@@ -135,22 +136,13 @@ def _is_claim(one: Holder) -> bool:
     return isinstance(one, Holding) and bool(one.fence)
 
 
-def _holder_data(one: Holder) -> Raw:
-    """Who holds something, as data (docs/kubectl.md)."""
-    about: Raw = {"kind": "ResourceClaim"} if _is_claim(one) else {}
-    about |= {"namespace": one.namespace, "name": one.name, "uid": one.uid}
-    if isinstance(one, ForeignHolding):
-        about |= {"product": one.peer.value, "evidence": one.evidence, "doubt": one.why, "within": one.within}
-    return about
-
-
 def pods_document(found: Iterable[OnNode]) -> Raw:
     """What Pods hold as data: amounts in percent, bytes and units (docs/kubectl.md)."""
     return {
         "version": VERSION,
         "pods": [
             {
-                **_holder_data(holding),
+                **holder_entry(holding),
                 "node": node,
                 "devices": [
                     {
@@ -163,7 +155,6 @@ def pods_document(found: Iterable[OnNode]) -> Raw:
                     for share in holding.shares
                 ],
                 "cpus": format_cpuset(cpus.cpus) if cpus is not None else None,
-                "numaNodes": [one.node for one in cpus.numa] if cpus is not None else [],
                 "heldForGang": isinstance(holding, Holding) and bool(holding.until),
                 "beingReleased": isinstance(holding, Holding) and bool(holding.ending),
             }

@@ -340,19 +340,6 @@ def test_an_explanation_is_the_same_in_both_forms_of_data_and_wide_is_text_in_fu
     assert told("-o", "wide").out == told("--all").out != told().out
 
 
-def test_a_quota_that_a_new_pod_would_exceed_is_named(ask) -> None:
-    quota = {
-        "kind": "ResourceQuota",
-        "metadata": {"name": "few", "namespace": "team"},
-        "status": {
-            "hard": {"requests.kubernetes.io/gpu-core": "100"},
-            "used": {"requests.kubernetes.io/gpu-core": "50"},
-        },
-    }
-    answer = ask(*node("n1"), quota, gpu_pod())
-    assert "ResourceQuota few does not allow it: requests.kubernetes.io/gpu-core: 100 allowed, 50 used" in answer.first
-
-
 def test_a_bound_pod_is_compared_with_all_nodes_as_they_are_without_it(ask) -> None:
     mine = asyncio.run(bound("mine", "n2", *node("n2")))
     answer = ask(*node("n1"), *node("n2"), mine)
@@ -363,19 +350,6 @@ def test_a_bound_pod_is_compared_with_all_nodes_as_they_are_without_it(ask) -> N
     assert "of 2 devices of type gpu, 1 of the 2 idle ones stay whole" in answer.out
     assert "n2 (the Pod's)" in answer.out
     assert "not gpu 1 GPU-n2-1: it would have done as well" in answer.out
-
-
-def test_what_was_recorded_at_the_bind_is_told(ask) -> None:
-    mine = asyncio.run(bound("mine", "n1", *node("n1")))
-    event = {
-        "kind": "Event",
-        "metadata": {"name": "mine.1", "namespace": "team"},
-        "involvedObject": {"uid": "uid-mine"},
-        "reason": "DevicesAllocated",
-        "message": "on n1: gpu 0",
-        "lastTimestamp": BORN,
-    }
-    assert f"{BORN}: on n1: gpu 0" in ask(*node("n1"), mine, event).out
 
 
 @pytest.mark.parametrize(
@@ -562,13 +536,6 @@ def test_the_first_line_says_that_another_scheduler_places_the_pod(
     assert says in answer.first
     assert "koordgate would send it" not in answer.out
     assert answer.out.count(says) == 1
-
-
-def test_a_workload_in_the_files_is_told_of_if_its_pod_is_asked_for(ask: Callable[..., Answer]) -> None:
-    own = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "mine", "namespace": "team"}}
-    answer = ask(plain_node("n1"), own)
-    assert answer.status == 2
-    assert "explain does not create the Pods of Deployment mine: see what koordgate simulate says" in answer.err
 
 
 def test_a_pod_of_another_product_in_doubt_is_told_with_what_ends_the_doubt(ask: Callable[..., Answer]) -> None:

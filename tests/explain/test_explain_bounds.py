@@ -10,10 +10,7 @@ import pytest
 from commands import Answer, answer
 from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
-from console.explain import report
 from console.explain.command import COMMAND
-from console.explain.nodes import NodeVerdict, Reason
-from console.terminal import some
 
 Ask = Callable[..., Answer]
 
@@ -295,32 +292,6 @@ def test_how_a_pod_ended_is_told(ask: Ask, phase: str, reason: str, says: str) -
 
 
 # Words
-
-
-def verdict(name: str, *reasons: tuple[str, str]) -> NodeVerdict:
-    return NodeVerdict(name, tuple(Reason(by, short, short) for by, short in reasons), 0)
-
-
-def test_nodes_are_grouped_by_their_first_reason() -> None:
-    verdicts = [
-        verdict("fits"),
-        verdict("a", ("k", "full"), ("k", "other")),
-        verdict("b", ("k", "taint")),
-        verdict("c", ("k", "full")),
-        verdict("d", ("a", "full")),
-    ]
-    assert report.grouped(verdicts) == [("k", "full", ["a", "c"]), ("a", "full", ["d"]), ("k", "taint", ["b"])]
-
-
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [("abcd", "a, b, c, d"), ("abcde", "a, b, c, d and 1 more"), ("abcdefghi", "a, b, c, d and 5 more")],
-)
-def test_the_first_of_many_are_named(names: str, told: str) -> None:
-    assert some(list(names), 4) == told
-    assert some([*"abcdefgh"]) == "a, b, c, d, e, f, g, h"
-    assert some([*"abcdefghi"]) == "a, b, c, d, e, f, g, h and 1 more"
-    assert some([*"abcdefghijklmnopq"]) == "a, b, c, d, e, f, g, h and 9 more"
 
 
 # Bound Pods

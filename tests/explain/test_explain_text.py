@@ -278,33 +278,6 @@ def test_a_pod_that_a_workload_would_have_made_is_told_by_the_beginning_of_its_n
 # Words
 
 
-@pytest.mark.parametrize(
-    ("hard", "used", "says"),
-    [
-        ("1", "0", "requests.cpu: 1 allowed, 0 used, and it adds 2000m"),
-        ("2", "0", ""),
-        ("2", "1m", "requests.cpu: 2 allowed, 1m used, and it adds 2000m"),
-        ("2001m", "1m", ""),
-        ("2000m", "1m", "requests.cpu: 2000m allowed, 1m used, and it adds 2000m"),
-    ],
-)
-def test_thousandths_of_a_cpu_count_in_quotas(ask: Ask, hard: str, used: str, says: str) -> None:
-    spec = {"hard": {"requests.cpu": hard}}
-    quotas = [
-        {
-            "kind": "ResourceQuota",
-            "metadata": {"name": "q", "namespace": space},
-            "spec": spec,
-            "status": {**spec, "used": {"requests.cpu": used}},
-        }
-        for space in ("a", "team", "z")
-    ]
-    limits = {"nvidia.com/gpu": "1", "cpu": "2"}
-    found = ask(settings(""), *node("n1"), *quotas, gpu_pod(limits=limits), words=("team/mine", "-o", "json")).data
-    told = [f"ResourceQuota q does not allow it: {says}"] if says else []
-    assert [one["text"] for one in found["hurdles"]] == told
-
-
 def test_an_amount_of_a_quota_that_is_no_whole_number_limits_nothing(ask: Ask) -> None:
     spec = {"hard": {"requests.kubernetes.io/gpu-core": "99m"}}
     quota = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}, "spec": spec}
@@ -357,14 +330,6 @@ def test_a_pod_of_another_scheduler_is_told_of_it(ask: Ask, scheduler: str) -> N
     found = ask(settings(""), *node("n1"), made, words=("mine", "-n", "team", "-o", "json")).data["hurdles"]
     text = f"its spec.schedulerName is {scheduler}, and only koord-scheduler may bind it"
     assert [one["text"] for one in found if one["why"] == "otherScheduler"] == [text]
-
-
-@pytest.mark.parametrize("zone", ["a", "z"])
-def test_a_label_of_a_node_is_wrong_on_either_side(ask: Ask, zone: str) -> None:
-    made = gpu_pod(nodeSelector={"zone": "m"})
-    answer = ask(settings(""), *node("n1", 1, labels={"zone": zone}), made, words=("mine", "-n", "team", "-o", "json"))
-    (remedy,) = answer.data["details"][0]["remedies"]
-    assert remedy["text"] == f"the Pod's nodeSelector asks the node for zone=m (it has {zone}): change one of them"
 
 
 @pytest.mark.parametrize(("policy", "never"), [("A", False), ("Never", True), ("PreemptLowerPriority", False)])

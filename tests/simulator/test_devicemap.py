@@ -43,14 +43,6 @@ async def test_each_device_and_each_core_is_told() -> None:
     assert [len(zone["cores"]) for zone in one["cpus"]["zones"]] == [3, 3]
 
 
-async def test_core_and_memory_are_told_apart() -> None:
-    first = gpus("a", 1)
-    amounts = {"kubernetes.io/gpu-core": "10", "kubernetes.io/gpu-memory-ratio": "60"}
-    first["spec"]["containers"][0]["resources"]["requests"] = amounts
-    (one,) = (await drawn(*machine(cards=1), pods=(first,)))["nodes"]
-    assert one["devices"][0]["amounts"] == [[100, 10, 90], [80 * 2**30, 48 * 2**30, 32 * 2**30]]
-
-
 async def test_a_pod_is_one_holder_of_cards_and_cpus() -> None:
     objects = (node(), device_object(device_entry(0), device_entry(1)), topology())
     pods = (pinned("a", 2, amounts={"kubernetes.io/gpu": "40"}), pinned("b", 4, amounts={"kubernetes.io/gpu": "60"}))

@@ -104,11 +104,6 @@ def test_a_device_is_free_in_parts_held_or_out_of_service(
     assert card.free["gpu-core"] == (free if isinstance(free, int) else free[1])
 
 
-def test_what_cannot_be_read_counts_as_held_in_full() -> None:
-    card = one(state(device_entry(0), spec={"allocations": [{}]}))
-    assert card.used == card.total
-
-
 def test_a_pod_that_has_its_pcie_root_to_itself_leaves_no_other_device_of_the_root() -> None:
     entries = [device_entry(minor, topology={"nodeID": 0, "pcieID": root}) for minor, root in enumerate("aab")]
     cards = state(*entries, holdings=[holding("x", part(gpu(0), 10)._replace(alone=True))]).devices
@@ -284,12 +279,6 @@ def test_more_than_a_card_has_is_drawn_as_full() -> None:
     assert drawn(card) == f"  gpu/0    {empty}########## 999% ########## 960/80Gi      default/pod-00 +11"
 
 
-@pytest.mark.parametrize("count", [9, 10])
-def test_a_percentage_has_three_digits(count: int) -> None:
-    card = one(state(device_entry(0), holdings=[holding(str(at), part(gpu(0), 100)) for at in range(count)]))
-    assert f" ########## {min(count * 100, 999)}% " in drawn(card)
-
-
 @pytest.mark.parametrize(
     ("model", "told"),
     [
@@ -323,20 +312,6 @@ def test_a_terminal_is_drawn_between_40_and_100_columns_wide(width: int, wide: i
 )
 def test_devices_are_counted_in_words(found: tuple[int, ...], told: str) -> None:
     assert counts(dict(zip(Availability, found, strict=True))) == told
-
-
-def test_nodes_are_counted_too() -> None:
-    shown = state(device_entry(0))
-    cards = shown.devices
-    made = ShownNode(shown, cards)
-    assert last_line([], "") == "0 nodes, no devices"
-    assert last_line([made, made], "") == "2 nodes, 2 devices: 2 free"
-
-
-def test_a_device_is_of_the_namespaces_whose_pods_hold_some_of_it() -> None:
-    held = [replace(holding(name, part(gpu(0), 10)), namespace=name) for name in "bd"]
-    card = one(state(device_entry(0), holdings=held))
-    assert [card.is_of(name) for name in ("", "a", "b", "c", "d", "e")] == [True, False, True, False, True, False]
 
 
 def test_of_a_device_that_is_held_in_part_each_resource_is_told() -> None:

@@ -181,7 +181,7 @@ async def test_what_pods_hold_is_data_too(cluster: FakeKube, koordgate: Koordgat
     document = json.loads((await koordgate("pod", "pod-b", "-o", "json")).out)
     (pod,) = document["pods"]
     assert (document["version"], pod["namespace"], pod["name"], pod["node"]) == (1, "team", "pod-b", "n1")
-    assert (pod["cpus"], pod["numaNodes"]) == ("2-3", [1])
+    assert (pod["cpus"], pod["numa"]) == ("2-3", [1])
     assert pod["devices"][0]["amounts"] == {"gpu-core": 30, "gpu-memory": 24 * 2**30, "gpu-memory-ratio": 30}
     assert document == yaml.safe_load((await koordgate("pod", "-o", "yaml")).out)
 

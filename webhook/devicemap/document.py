@@ -82,31 +82,41 @@ class _Holders:
 
     def __init__(self) -> None:
         self.entries: list[Raw] = []
-        self._places: dict[tuple[str, str], int] = {}
+        self._places: dict[tuple[bool, str], int] = {}
 
     def place(self, one: Holder) -> int:
         """The place of a holder, which is taken in."""
-        if isinstance(one, ForeignHolding):
-            note = f"by {one.peer.value}, {one.evidence}" + (f": {one.why}" if one.why else "")
-            stated = {"product": one.peer.value, "evidence": cut(one.evidence), "doubt": cut(one.why, MAX_EXPLANATION)}
-            return self._add("foreign", one, note, **stated, within=cut(one.within))
-        if one.fence:
-            return self._add("claim", one, "ResourceClaim (DRA)")
-        return self._add("pod", one, _note(one), numa=[cell.node for cell in one.cpus.numa] if one.cpus else [])
+        return self._add(holder_entry(one))
 
     def kubelet(self, alloc: PodCpuAlloc) -> int:
         """The place of a Pod that got CPUs from the kubelet's static policy, which is taken in."""
-        return self._add("kubelet", alloc, "CPUs by the kubelet's static policy")
+        uid = alloc.uid or f"{alloc.namespace}/{alloc.name}"
+        return self._add(_holder("kubelet", uid, alloc, "CPUs by the kubelet's static policy"))
 
-    def _add(self, kind: str, one: Holder | PodCpuAlloc, note: str, **more: object) -> int:
-        uid = one.uid or f"{one.namespace}/{one.name}"
-        key = ("claim" if kind == "claim" else "pod", uid)
+    def _add(self, entry: Raw) -> int:
+        key = (entry["kind"] == "claim", entry["uid"])
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = len(self.entries)
-            about = {"kind": kind, "uid": cut(uid), "namespace": cut(one.namespace), "name": cut(one.name)}
-            self.entries.append({**about, "note": cut(note, MAX_EXPLANATION), "numa": [], **more})
+            self.entries.append(entry)
         return place
+
+
+def holder_entry(one: Holder) -> Raw:
+    """Make the entry of who holds something."""
+    if isinstance(one, ForeignHolding):
+        note = f"by {one.peer.value}, {one.evidence}" + (f": {one.why}" if one.why else "")
+        stated = {"product": one.peer.value, "evidence": cut(one.evidence), "within": cut(one.within)}
+        return _holder("foreign", one.uid, one, note) | stated | {"doubt": cut(one.why, MAX_EXPLANATION)}
+    if one.fence:
+        return _holder("claim", one.uid, one, "ResourceClaim (DRA)")
+    numa = [cell.node for cell in one.cpus.numa] if one.cpus is not None else []
+    return _holder("pod", one.uid, one, _note(one)) | {"numa": numa}
+
+
+def _holder(kind: str, uid: str, one: Holder | PodCpuAlloc, note: str) -> Raw:
+    about = {"kind": kind, "uid": cut(uid), "namespace": cut(one.namespace), "name": cut(one.name)}
+    return {**about, "note": cut(note, MAX_EXPLANATION), "numa": []}
 
 
 def _note(holding: Holding) -> str:
