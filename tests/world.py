@@ -21,6 +21,7 @@ from koordgate.breaks import at_once
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import (
     DEVICES,
+    EVENTS,
     NODE_ALLOCATIONS,
     NODES,
     PLUGIN_POD_GROUPS,
@@ -454,6 +455,21 @@ class World:
             if see:
                 self.see(PODS)
         return mutated
+
+    async def start(self, *pods: Raw, node: str = "n1") -> list[Response]:
+        """Create and bind each."""
+        for obj in pods:
+            self.add_pod(obj)
+        self.see(PODS)
+        return [await self.bind(obj["metadata"]["name"], node) for obj in pods]
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A metric of the replica; 0 where it has no such sample."""
+        return self.parts.metrics._registry.get_sample_value(name, labels) or 0.0
+
+    def events(self, reason: str) -> list[Raw]:
+        """The Events of a reason that are written so far."""
+        return [event for event in self.fake.objects(EVENTS.path()) if event["reason"] == reason]
 
     async def idle(self) -> None:
         """Wait until no background work is left."""

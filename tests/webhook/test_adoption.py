@@ -62,10 +62,6 @@ async def binds(world: World, name: str, percent: int) -> str:
     return holding.shares[0].id
 
 
-def metric(world: World, name: str, **labels: str) -> float:
-    return world.parts.metrics._registry.get_sample_value(name, labels) or 0.0
-
-
 def events(world: World) -> list[tuple[str, str]]:
     found = world.fake.objects(EVENTS.path())
     return [(one["involvedObject"]["name"], one["message"]) for one in found if one["reason"] == "AdoptionConflict"]
@@ -170,13 +166,13 @@ async def test_conflicts_are_counted_and_told_once_on_each_pod(two: World) -> No
         await two.parts.adoption.look()
         await two.parts.reporter.idle()
     kinds = ("unreadable", "unknownDevice", "uncounted", "overfull", "besideOurs", "outOfRange", "unknownNumber")
-    assert [metric(two, "koordgate_adoption_conflicts", kind=kind) for kind in kinds] == [1, 1, 1, 1, 0, 0, 0]
-    assert metric(two, "koordgate_adopted_pods", peer="hami") == 4
+    assert [two.metric("koordgate_adoption_conflicts", kind=kind) for kind in kinds] == [1, 1, 1, 1, 0, 0, 0]
+    assert two.metric("koordgate_adopted_pods", peer="hami") == 4
     assert sorted(name for name, _ in events(two)) == ["bad", "lost", "more", "one", "other"]
     two.remove_pod("bad", "team")
     two.see(PODS)
     await two.parts.adoption.look()
-    assert metric(two, "koordgate_adoption_conflicts", kind="unreadable") == 0
+    assert two.metric("koordgate_adoption_conflicts", kind="unreadable") == 0
 
 
 async def test_a_pod_beside_which_koordgate_gave_the_same_card_is_a_conflict(two: World) -> None:

@@ -10,7 +10,6 @@ from world import World, binding, binds, gpu_pod
 
 from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import BUILT_IN
-from koordgate.kube.resource import EVENTS
 from webhook.upkeep import reports
 from webhook.upkeep.reports import BindEvents
 from webhook.view.podinfo import PodInfo
@@ -18,7 +17,7 @@ from webhook.view.podinfo import PodInfo
 
 async def told(world: World) -> list[Any]:
     await world.parts.bind_events.idle()
-    return [obj for obj in world.fake.objects(EVENTS.path()) if obj["reason"] == "DevicesAllocated"]
+    return world.events("DevicesAllocated")
 
 
 async def test_a_bind_is_an_event_that_says_what_was_given_where_and_what_stayed_whole(world: World) -> None:

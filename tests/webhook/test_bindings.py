@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +19,7 @@ from world import (
     gpu_pod,
     koordinator_annotation,
     plain_pod,
+    releasing,
     repeated,
 )
 
@@ -52,18 +51,6 @@ def refused(response: Response, code: int, *words: str) -> None:
     assert response.code == code, response.message
     for word in words:
         assert word in response.message
-
-
-@asynccontextmanager
-async def releasing(world: World) -> AsyncIterator[None]:
-    """Run the replica's release of reported holdings."""
-    task = asyncio.create_task(world.parts.reconciler.run_releases())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def given_back(world: World) -> None:
@@ -913,3 +900,15 @@ async def test_a_record_that_somebody_damaged_is_a_503_that_says_who_must_mend_i
     refused(await world.mutate(binds(binding("p", "n1"))), 503, "NodeAllocation n1", "administrator")
     refused(await world.mutate(binds(binding("p", "n1"), dry_run=True)), 503, "administrator")
     refused(await world.validate(binds(binding("p", "n1"))), 503, "administrator")
+
+
+async def test_a_pod_that_two_nodes_refused_may_be_bound_to_a_third(world: World) -> None:
+    for name in ("n2", "n3"):
+        world.add_node(name)
+    world.see()
+    await world.start(gpu_pod("a", 100), node="n1")
+    await world.start(gpu_pod("b", 100), node="n2")
+    world.show(gpu_pod("p", 50))
+    for name in ("n1", "n2", "n1"):
+        refused(await world.bind("p", name), 409, name)
+    assert (await world.bind("p", "n3")).allowed

@@ -77,10 +77,6 @@ async def settle(world: World) -> None:
     await world.idle()
 
 
-def metric(world: World, name: str, **labels: str) -> float:
-    return world.parts.metrics._registry.get_sample_value(name, labels) or 0.0
-
-
 # --- binds see claims
 
 
@@ -314,7 +310,7 @@ async def test_a_reservation_ends_as_soon_as_its_claim_is_seen_deallocated(two: 
     assert two.parts.cluster.snapshot("n1").claimed == set(), "the filter need not wait for the ledger"
     await settle(two)
     assert reserved(two) == {}
-    assert metric(two, "koordgate_ledger_reconciled_total", kind="deallocated") == 1
+    assert two.metric("koordgate_ledger_reconciled_total", kind="deallocated") == 1
 
 
 async def test_a_reservation_ends_with_its_claim(two: World) -> None:
@@ -323,7 +319,7 @@ async def test_a_reservation_ends_with_its_claim(two: World) -> None:
     delete_claim(two, stored)
     await settle(two)
     assert reserved(two) == {}
-    assert metric(two, "koordgate_ledger_reconciled_total", kind="gone") == 1
+    assert two.metric("koordgate_ledger_reconciled_total", kind="gone") == 1
 
 
 @pytest.mark.parametrize("end", ["deleted", "deallocated"])
@@ -376,7 +372,7 @@ async def test_an_allocation_that_is_not_performed_is_marked_and_then_given_back
     two.clock.now += 1
     await controller.reconcile()
     assert reserved(two) == {}
-    assert metric(two, "koordgate_ledger_reconciled_total", kind="unperformed") == 1
+    assert two.metric("koordgate_ledger_reconciled_total", kind="unperformed") == 1
 
 
 async def test_what_becomes_due_between_two_rounds_is_given_back_before_the_next(
@@ -389,7 +385,7 @@ async def test_what_becomes_due_between_two_rounds_is_given_back_before_the_next
     controller = two.parts.claim_controller
     controller._clock, controller._grace = time.monotonic, 0.02
     timer = asyncio.create_task(controller.run_timer(3600))
-    await until(lambda: metric(two, "koordgate_ledger_reconciled_total", kind="unperformed") == 2)
+    await until(lambda: two.metric("koordgate_ledger_reconciled_total", kind="unperformed") == 2)
     timer.cancel()
     assert reserved(two) == {}
 
@@ -443,7 +439,7 @@ async def test_a_card_that_was_given_twice_around_the_webhook_is_told(two: World
     put_claim(two, claim("c", result("gpu-0")))
     await two.parts.claim_controller.reconcile()
     await two.parts.reporter.idle()
-    assert metric(two, "koordgate_devices_claimed_too") == 1
+    assert two.metric("koordgate_devices_claimed_too") == 1
     (event,) = _held_twice(two)
     assert event["involvedObject"]["kind"] == "ResourceClaim"
     assert "GPU-n1-0" in event["message"]
@@ -461,7 +457,7 @@ async def test_a_claim_whose_devices_are_unknown_is_told(two: World) -> None:
     put_claim(two, claim("c", result("gpu-7")))
     await two.parts.claim_controller.reconcile()
     await two.parts.reporter.idle()
-    assert metric(two, "koordgate_claims_unmatched") == 1
+    assert two.metric("koordgate_claims_unmatched") == 1
     (event,) = two.fake.objects(EVENTS.path(namespace="default"))
     assert (event["reason"], event["involvedObject"]["name"]) == ("AllocationUnreadable", "c")
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import machines_cpu
@@ -24,6 +22,7 @@ from world import (
     binds,
     cpu_pod,
     gpu_pod,
+    releasing,
     repeated,
 )
 
@@ -37,7 +36,6 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODE_ALLOCATIONS, NODES, PODS, TOPOLOGIES
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
-from webhook.review import Response
 from webhook.scheduling.account import Occasion
 
 Raw = dict[str, Any]
@@ -69,25 +67,6 @@ def spec(**wishes: str) -> dict[str, str]:
 
 def numa(policy: str) -> dict[str, str]:
     return {NUMA_TOPOLOGY_SPEC: json.dumps({"numaTopologyPolicy": policy})}
-
-
-async def start(world: World, *pods: Raw, node: str = "n1") -> list[Response]:
-    """Create and bind each."""
-    for obj in pods:
-        world.add_pod(obj)
-    world.see(PODS)
-    return [await world.bind(obj["metadata"]["name"], node) for obj in pods]
-
-
-@asynccontextmanager
-async def releasing(world: World) -> AsyncIterator[None]:
-    task = asyncio.create_task(world.parts.reconciler.run_releases())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 # --- admission
@@ -241,7 +220,7 @@ def test_a_container_that_left_is_not_resized_in_place_either(amount: str) -> No
 
 async def test_a_pod_with_a_sidecar_gets_what_its_own_containers_ask_and_its_memory_in_full(cpus: World) -> None:
     obj = cpu_pod("p", 2, annotations=numa("SingleNUMANode"), more={"memory": "1Gi"}, admit=False)
-    (response,) = await start(cpus, admitted(injected(obj, PROXY)))
+    (response,) = await cpus.start(admitted(injected(obj, PROXY)))
     assert response.allowed, response.message
     assert status_of(cpus, "p") == {
         "cpuset": "0-1",
@@ -255,7 +234,7 @@ async def test_a_pod_with_a_sidecar_gets_what_its_own_containers_ask_and_its_mem
 
 @pytest.mark.parametrize("qos", ["LSE", "LSR"])
 async def test_a_bind_gives_cpus_records_them_and_shows_them(cpus: World, qos: str) -> None:
-    (response,) = await start(cpus, cpu_pod("p", 2, qos))
+    (response,) = await cpus.start(cpu_pod("p", 2, qos))
     assert response.allowed, response.message
     assert cpus.pod("p")["spec"]["nodeName"] == "n1"
     told = cpus.pod("p")["metadata"]["annotations"]
@@ -276,7 +255,7 @@ async def test_a_bind_gives_cpus_records_them_and_shows_them(cpus: World, qos: s
 
 
 async def test_cpus_and_devices_come_in_one_patch_and_one_holding(cpus: World) -> None:
-    (response,) = await start(cpus, cpu_pod("p", 4, more={"kubernetes.io/gpu": "50"}))
+    (response,) = await cpus.start(cpu_pod("p", 4, more={"kubernetes.io/gpu": "50"}))
     told = annotation_of(response.patch)
     assert told.keys() == {DEVICE_ALLOCATED, RESOURCE_STATUS, "visible-devices.koordgate.io/main"}
     held = cpus.holdings()["uid-p"]
@@ -290,7 +269,7 @@ async def test_cpus_and_devices_come_in_one_patch_and_one_holding(cpus: World) -
 async def test_an_aligned_pod_has_its_devices_and_cpus_in_one_numa_node(cpus: World) -> None:
     annotations = numa("SingleNUMANode")
     pods = [cpu_pod(f"p{at}", 4, annotations=annotations, more={"kubernetes.io/gpu": "100"}) for at in range(2)]
-    assert [response.allowed for response in await start(cpus, *pods)] == [True, True]
+    assert [response.allowed for response in await cpus.start(*pods)] == [True, True]
     for name in ("p0", "p1"):
         held = cpus.holdings()[f"uid-{name}"]
         (share,) = held.shares
@@ -303,7 +282,7 @@ async def test_an_aligned_pod_has_its_devices_and_cpus_in_one_numa_node(cpus: Wo
 async def test_an_ls_pod_that_is_aligned_gets_its_shared_pool(cpus: World) -> None:
     obj = cpu_pod("p", 2, "LS", annotations=numa("SingleNUMANode"), more={"memory": "1Gi"})
     assert obj["spec"]["schedulerName"] == "koord-scheduler"
-    (response,) = await start(cpus, obj)
+    (response,) = await cpus.start(obj)
     assert response.allowed, response.message
     told = status_of(cpus, "p")
     assert "cpuset" not in told
@@ -322,7 +301,7 @@ async def test_a_node_that_wants_it_aligns_pods_of_the_shared_pool_that_say_noth
     cpus.add_bare_node("n1", labels={"node.koordinator.sh/numa-topology-alignment-policy": "SingleNUMANode"})
     cpus.see(NODES)
     pods = [cpu_pod(f"p{number}", "3500m", qos) for number in range(5)]
-    responses = await start(cpus, *pods)
+    responses = await cpus.start(*pods)
     assert [response.allowed for response in responses] == [True] * 4 + [not told]  # two fit each NUMA node
     if told:
         pools = [status_of(cpus, f"p{number}")["cpuSharedPools"] for number in range(4)]
@@ -338,7 +317,7 @@ async def test_elsewhere_such_a_pod_is_given_no_cpus_and_takes_none(
 ) -> None:
     cpus.add_bare_node("n1", labels=label)
     cpus.see(NODES)
-    first, second = await start(cpus, cpu_pod("p", "99", qos), cpu_pod("all", 16))  # kube-scheduler counts parts
+    first, second = await cpus.start(cpu_pod("p", "99", qos), cpu_pod("all", 16))  # kube-scheduler counts parts
     assert first.allowed, first.message
     assert second.allowed, second.message
     assert status_of(cpus, "p") == {}
@@ -401,7 +380,7 @@ def test_through_any_history_no_cpu_has_two_owners(steps: list[tuple[str, int, s
                             await fake.until(lambda name=name: name not in world.holders())  # type: ignore[misc]
                     elif not there:
                         policy = numa("BestEffort") if what == "LS" else {}
-                        await start(world, cpu_pod(name, count, what, annotations=policy))
+                        await world.start(cpu_pod(name, count, what, annotations=policy))
                     world.audit()
             taken = 0
             for obj in fake.objects(PODS.path()):
@@ -418,16 +397,16 @@ async def test_cpus_that_the_kubelet_has_are_never_given(cpus: World) -> None:
     own = PodCpuAlloc("default", "guaranteed", "uid-g", 0b1100, managed_by_kubelet=True)
     cpus.add_topology("n1", NEAR, kubelet=static, pod_cpu_allocs=(own,))
     cpus.see(TOPOLOGIES)
-    responses = await start(cpus, cpu_pod("a", 12), cpu_pod("b", 2))
+    responses = await cpus.start(cpu_pod("a", 12), cpu_pod("b", 2))
     assert [response.allowed for response in responses] == [True, False]
     assert cpuset_of(cpus, "a") == 0xFFF0
-    (odd,) = await start(cpus, cpu_pod("odd", 3))
+    (odd,) = await cpus.start(cpu_pod("odd", 3))
     assert "only whole cores" in odd.message  # the kubelet would not admit the Pod
 
 
 async def test_pods_choose_how_their_cpus_are_bound_and_kept_apart(cpus: World) -> None:
     spread = spec(preferredCPUBindPolicy="SpreadByPCPUs", preferredCPUExclusivePolicy="PCPULevel")
-    await start(cpus, cpu_pod("a", 2, annotations=spread), cpu_pod("b", 2, annotations=spread))
+    await cpus.start(cpu_pod("a", 2, annotations=spread), cpu_pod("b", 2, annotations=spread))
     held = [cpus.holdings()[f"uid-{name}"].cpus for name in "ab"]
     cores = [NEAR.cores_of(one.cpus) for one in held if one is not None]
     assert [core.bit_count() for core in cores] == [4, 4]
@@ -456,10 +435,10 @@ async def test_a_node_of_which_the_cpus_are_not_known_gives_none(cpus: World, ho
         broken["metadata"]["annotations"]["node.koordinator.sh/pod-cpu-allocs"] = "{"
         cpus.fake.put(TOPOLOGIES.path(), broken)
     cpus.see(TOPOLOGIES)
-    (response,) = await start(cpus, cpu_pod("p"))
+    (response,) = await cpus.start(cpu_pod("p"))
     assert response.code == 409
     assert told in response.message
-    (card,) = await start(cpus, gpu_pod("card"))
+    (card,) = await cpus.start(gpu_pod("card"))
     assert card.allowed  # devices are still given
 
 
@@ -533,8 +512,8 @@ async def test_a_pod_that_never_came_to_our_scheduler_is_not_ours_to_stop(cpus: 
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
 async def test_cpus_are_given_back_when_the_pod_ends(cpus: World, how: str) -> None:
-    await start(cpus, cpu_pod("a", 16))
-    (refused,) = await start(cpus, cpu_pod("b", 2))
+    await cpus.start(cpu_pod("a", 16))
+    (refused,) = await cpus.start(cpu_pod("b", 2))
     assert not refused.allowed
     async with releasing(cpus):
         if how == "deleted":
@@ -552,7 +531,7 @@ async def test_a_running_pods_cpus_are_taken_from_its_annotations_where_the_ledg
 ) -> None:
     more = {"kubernetes.io/gpu": str(percent)} if percent else {}
     wishes = spec(preferredCPUBindPolicy="SpreadByPCPUs", preferredCPUExclusivePolicy="PCPULevel")
-    await start(cpus, cpu_pod("p", 4, annotations=wishes, more=more))
+    await cpus.start(cpu_pod("p", 4, annotations=wishes, more=more))
     before = cpus.holdings()["uid-p"]
     cpus.fake.remove(NODE_ALLOCATIONS.path("n1"))
     other = World(cpus.fake, kube)
@@ -567,9 +546,9 @@ async def test_a_running_pods_cpus_are_taken_from_its_annotations_where_the_ledg
 
 async def test_a_pod_with_cpus_alone_is_not_bound_around_us(cpus: World) -> None:
     def unmanaged() -> float | None:
-        return cpus.parts.metrics._registry.get_sample_value("koordgate_pods_bound_around")
+        return cpus.metric("koordgate_pods_bound_around")
 
-    await start(cpus, cpu_pod("ours"), cpu_pod("aligned", 1, "LS", annotations=numa("BestEffort")))
+    await cpus.start(cpu_pod("ours"), cpu_pod("aligned", 1, "LS", annotations=numa("BestEffort")))
     await cpus.parts.reconciler.reconcile()
     assert unmanaged() == 0
     for qos in ("LS", "BE"):  # as written by Koordinator's scheduler, or by the default one before the installation
@@ -608,7 +587,7 @@ async def test_koordinators_choice_for_an_aligned_pod_is_taken_over(cpus: World)
         "resources": {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"},
     }
     obj["metadata"]["annotations"] |= {**said, DEVICE_ALLOCATED: json.dumps({"gpu": [card]})}
-    (response,) = await start(cpus, obj)
+    (response,) = await cpus.start(obj)
     assert response.allowed, response.message
     assert status_of(cpus, "p") == json.loads(said[RESOURCE_STATUS])
     assert [share.id for share in cpus.holdings()["uid-p"].shares] == ["GPU-n1-1"]
@@ -618,7 +597,7 @@ async def test_koordinators_choice_is_taken_over_beside_pods_that_run_on_the_sam
     shares = cpu_pod("shares", 2, "LS", annotations=numa("SingleNUMANode"))
     obj = cpu_pod("p", 2)
     obj["metadata"]["annotations"] = {RESOURCE_STATUS: '{"cpuset":"0-1"}'}
-    responses = await start(cpus, shares, obj)
+    responses = await cpus.start(shares, obj)
     assert [response.allowed for response in responses] == [True, True], responses[-1].message
     assert status_of(cpus, "shares")["cpuSharedPools"] == [{"socket": 0, "node": 0}]
     assert cpuset_of(cpus, "p") == 0b11
@@ -661,10 +640,10 @@ TAKEN = {
 
 @pytest.mark.parametrize("said", TAKEN.values(), ids=TAKEN)
 async def test_koordinators_choice_of_cpus_is_refused_where_it_cannot_be(cpus: World, said: str) -> None:
-    await start(cpus, cpu_pod("holder", 2))
+    await cpus.start(cpu_pod("holder", 2))
     obj = cpu_pod("p", 2)
     obj["metadata"]["annotations"] = {RESOURCE_STATUS: said}
-    (response,) = await start(cpus, obj)
+    (response,) = await cpus.start(obj)
     assert response.code == 409
     assert "cannot be adopted" in response.message
     assert cpus.holders() == ["holder"]
@@ -674,7 +653,7 @@ async def test_koordinators_choice_of_cpus_is_refused_where_it_cannot_be(cpus: W
 async def test_a_resource_status_that_cannot_be_read_is_refused(cpus: World, text: str) -> None:
     obj = cpu_pod("p", 2)
     obj["metadata"]["annotations"] = {RESOURCE_STATUS: text}
-    (response,) = await start(cpus, obj)
+    (response,) = await cpus.start(obj)
     assert response.code == 422
     assert RESOURCE_STATUS in response.message
 
@@ -695,7 +674,7 @@ async def test_the_nodes_label_decides_how_its_pods_are_aligned(cpus: World) -> 
     label = {"node.koordinator.sh/numa-topology-policy": NumaPolicy.SINGLE_NUMA_NODE.value}
     cpus.add_bare_node("n1", labels=label)
     cpus.see(NODES)
-    (wide, narrow) = await start(cpus, cpu_pod("wide", 10), cpu_pod("narrow", 8))
+    (wide, narrow) = await cpus.start(cpu_pod("wide", 10), cpu_pod("narrow", 8))
     assert "not in one NUMA node" in wide.message
     assert narrow.allowed
     assert status_of(cpus, "narrow")["numaNodeResources"][0]["resources"] == {"cpu": "8"}

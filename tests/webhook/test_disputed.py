@@ -17,7 +17,7 @@ from world import World, cpu_pod, gpu_pod, koordinator_annotation
 from allocator.disputed import disputed_devices
 from allocator.vocabulary.holdings import Function, Share
 from koordgate.kube.client import KubeClient
-from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, NODES, TOLD_AGAIN_S
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, TOLD_AGAIN_S
 
 Raw = dict[str, Any]
 Edit = Callable[[Raw], object]
@@ -27,13 +27,7 @@ NEAR = machines_cpu.build(2, 1, 4, 2, machines_cpu.siblings_near)
 
 
 def troubles(world: World, reason: str) -> float:
-    count = world.parts.metrics._registry.get_sample_value("koordgate_device_troubles", {"reason": reason})
-    assert count is not None
-    return count
-
-
-def events(world: World, reason: str) -> list[Raw]:
-    return [event for event in world.fake.objects(EVENTS.path()) if event["reason"] == reason]
+    return world.metric("koordgate_device_troubles", reason=reason)
 
 
 async def reconcile(world: World) -> None:
@@ -99,7 +93,7 @@ async def test_what_the_ledger_and_a_live_pods_annotation_state_is_both_held_and
         for _ in range(2):
             await reconcile(replica)
         assert troubles(replica, "AllocationDisputed") == 1
-    told = events(four, "AllocationDisputed")
+    told = four.events("AllocationDisputed")
     assert [event["involvedObject"]["uid"] for event in told] == ["uid-p", "uid-p"], "by each replica once"
     assert "NodeAllocation n1" in told[0]["message"]
     free = 4 - len({"GPU-n1-0"} | (four.parts.cluster.snapshot("n1").disputed & there))
@@ -141,10 +135,10 @@ async def test_an_annotation_that_states_nothing_any_more_is_disputed_as_well(fo
     four.show(pod)
     for _ in range(2):
         await reconcile(four)
-    (told,) = events(four, "AllocationDisputed")
+    (told,) = four.events("AllocationDisputed")
     assert ("is gone" if how == "removed" else "cannot be read") in told["message"]
     assert four.parts.cluster.snapshot("n1").disputed == {"GPU-n1-0"}
-    assert not events(four, "BoundWithoutDevices")
+    assert not four.events("BoundWithoutDevices")
     assert four.holders() == ["p"]
 
 
@@ -153,7 +147,7 @@ async def test_an_event_about_what_is_still_disputed_is_written_again_before_kub
     for passed, count in ((0, 1), (TOLD_AGAIN_S - 1, 1), (1, 2), (TOLD_AGAIN_S, 3)):
         four.clock.now += passed
         await reconcile(four)
-        assert len(events(four, "AllocationDisputed")) == count
+        assert len(four.events("AllocationDisputed")) == count
     assert TOLD_AGAIN_S < 3600
 
 
@@ -168,7 +162,7 @@ async def test_cpus_that_only_the_annotation_states_are_held_too(world: World) -
     assert node.cpu_use.taken == mine | 0b11 << 12
     await reconcile(world)
     assert troubles(world, "AllocationDisputed") == 1
-    assert "CPUs 0-1" in events(world, "AllocationDisputed")[0]["message"]
+    assert "CPUs 0-1" in world.events("AllocationDisputed")[0]["message"]
 
 
 async def test_pods_that_koordinator_bound_and_that_are_alone_on_their_card_are_not_disputed(world: World) -> None:
@@ -241,7 +235,7 @@ async def test_a_card_that_vanished_under_its_holder_is_an_event_on_the_pod(four
     four.see()
     for _ in range(2):
         await reconcile(four)
-    (event,) = events(four, "DeviceVanished")
+    (event,) = four.events("DeviceVanished")
     assert event["involvedObject"]["uid"] == "uid-p"
     assert "node n1 does not list gpu GPU-n1-0 any more" in event["message"]
     assert troubles(four, "DeviceVanished") == 1
@@ -257,7 +251,7 @@ async def test_what_may_not_have_vanished_is_not_told(four: World, how: str) -> 
         four.change_pod("p", status={"phase": "Succeeded"})
     four.see()
     await reconcile(four)
-    assert events(four, "DeviceVanished") == []
+    assert four.events("DeviceVanished") == []
     assert troubles(four, "DeviceVanished") == 0
 
 
@@ -270,7 +264,7 @@ async def test_a_card_that_two_nodes_list_is_an_event_on_both(world: World) -> N
     world.see(NODES, DEVICES)
     for _ in range(2):
         await reconcile(world)
-    told = events(world, "DeviceListedTwice")
+    told = world.events("DeviceListedTwice")
     assert {event["involvedObject"]["name"]: "GPU:b.0" in event["message"] for event in told} == {
         "n1": True,
         "n2": True,

@@ -306,7 +306,7 @@ async def test_a_collector_that_is_dead_or_refuses_stops_no_bind(
             assert (await http.json())["response"]["allowed"] is True
         await sent(made)
     assert got.spans == []
-    assert world.parts.metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "failed"}) == 4
+    assert world.metric("koordgate_spans_total", outcome="failed") == 4
 
 
 async def test_what_does_not_fit_into_the_queue_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,7 +441,7 @@ async def test_a_collector_that_cannot_be_trusted_gets_no_span_and_stops_no_bind
                 assert (await http.json())["response"]["allowed"] is True
             await sent(made)
         assert got.headers == []
-    assert world.parts.metrics._registry.get_sample_value("koordgate_spans_total", {"outcome": "failed"}) == 4
+    assert world.metric("koordgate_spans_total", outcome="failed") == 4
 
 
 def test_the_images_pins_have_what_traces_need() -> None:

@@ -18,7 +18,6 @@ from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS
 from koordgate.settings import SettingsError
 from webhook import patch
-from webhook.review import Response
 from webhook.settings import WebhookSettings, parse
 
 Raw = dict[str, Any]
@@ -82,13 +81,6 @@ def asking(world: World, name: str = "p", *, annotations: Raw | None = None, **a
     """A Pod as it is stored that asks, in one container, for these own types."""
     limits = {f"example.com/{kind}": str(amount) for kind, amount in amounts.items()}
     return mutated(world, pod(container(limits=limits), name=name, uid=f"uid-{name}", annotations=annotations))
-
-
-async def start(world: World, *pods: Raw, node: str = "n1") -> list[Response]:
-    for obj in pods:
-        world.add_pod(obj)
-    world.see(PODS)
-    return [await world.bind(obj["metadata"]["name"], node) for obj in pods]
 
 
 def fitting(world: World, obj: Raw, *names: str) -> list[str]:
@@ -156,7 +148,7 @@ def test_what_can_never_work_is_denied(own: World, amounts: Raw, told: str) -> N
 async def test_whole_devices_are_given_recorded_shown_and_given_back(own: World) -> None:
     first, second = asking(own, "a", npu=2), asking(own, "b", npu=1)
     assert fitting(own, first) == ["n1"]
-    (response,) = await start(own, first)
+    (response,) = await own.start(first)
     told = annotation_of(response.patch)
     assert told["npu.visible-devices.koordgate.io/main"] == "npu-0,npu-1"
     assert json.loads(told[DEVICE_ALLOCATED]) == {
@@ -165,7 +157,7 @@ async def test_whole_devices_are_given_recorded_shown_and_given_back(own: World)
     assert own.pod("a")["metadata"]["annotations"].items() >= told.items()
     assert shares_of(own, "a") == [("npu", "npu-0", {"npu": 100}), ("npu", "npu-1", {"npu": 100})]
     assert fitting(own, second) == []
-    (refused,) = await start(own, second)
+    (refused,) = await own.start(second)
     assert refused.code == 409
     assert "0 of 3 npu devices (1 unhealthy)" in refused.message
     task = asyncio.create_task(own.parts.reconciler.run_releases())
@@ -182,14 +174,14 @@ async def test_whole_devices_are_given_recorded_shown_and_given_back(own: World)
 
 async def test_parts_of_a_device_are_counted_in_percent(own: World) -> None:
     pods = [asking(own, f"p{percent}", disk=percent) for percent in (60, 50, 40)]
-    assert [response.allowed for response in await start(own, *pods)] == [True, False, True]
+    assert [response.allowed for response in await own.start(*pods)] == [True, False, True]
     assert shares_of(own, "p40") == [("disk", "disk-0", {"disk": 40})]
 
 
 async def test_several_types_and_gpus_come_together(own: World) -> None:
     limits = {"kubernetes.io/gpu": "50", "example.com/npu": "1", "example.com/queue": "7"}
     obj = mutated(own, pod(container(limits=limits), name="p", uid="uid-p"))
-    (response,) = await start(own, obj)
+    (response,) = await own.start(obj)
     assert response.allowed, response.message
     held = {kind: (device, amounts) for kind, device, amounts in shares_of(own, "p")}
     assert held["npu"] == ("npu-0", {"npu": 100})
@@ -248,19 +240,19 @@ async def test_a_nodes_annotation_states_its_classes(own: World) -> None:
     names = ("n1", "n2", "n3")
     assert fitting(own, asking(own, queue=4), *names) == ["n2"]  # the node with less left over
     assert fitting(own, asking(own, queue=9), *names) == ["n1"]
-    (response,) = await start(own, asking(own, queue=8), node="n2")
+    (response,) = await own.start(asking(own, queue=8), node="n2")
     assert annotation_of(response.patch)["queue.visible-devices.koordgate.io/main"] == "wide"
     assert shares_of(own, "p", "n2") == [("queue", "wide", {"queue": 8})]
-    (refused,) = await start(own, asking(own, "q", queue=4), node="n2")
+    (refused,) = await own.start(asking(own, "q", queue=4), node="n2")
     assert "the most free is queue 0 with queue 3" in refused.message
     own.audit()
 
 
 async def test_places_in_a_queue_are_all_from_one(own: World) -> None:
     pods = [asking(own, f"p{places}", queue=places) for places in (9, 2, 38, 1)]
-    assert [response.allowed for response in await start(own, *pods)] == [True, True, True, True]
+    assert [response.allowed for response in await own.start(*pods)] == [True, True, True, True]
     assert [shares_of(own, f"p{places}")[0][1] for places in (9, 2, 38, 1)] == ["fast", "slow", "slow", "fast"]
-    (refused,) = await start(own, asking(own, "more", queue=1))
+    (refused,) = await own.start(asking(own, "more", queue=1))
     assert refused.code == 409
     own.audit()
 
@@ -341,13 +333,13 @@ def test_what_an_annotation_names_comes_before_the_pool_though_it_is_of_no_use(o
 @pytest.mark.parametrize("cordoned", ["slow", " slow , everywhere"])
 async def test_on_a_cordoned_device_of_a_software_class_nothing_new_lands(own: World, cordoned: str) -> None:
     obj = asking(own, "before", queue=35)
-    assert (await start(own, obj))[0].allowed  # only the slow one has room for so many
+    assert (await own.start(obj))[0].allowed  # only the slow one has room for so many
     own.add_bare_node("n1", labels={"pool": "yes", "more": "yes"}, annotations={CORDONED: cordoned})
     own.see(NODES)
     again = asking(own, "after", queue=5)
     assert fitting(own, again) == ["n1"]
     assert [share[1] for share in shares_of(own, "before")] == ["slow"]
-    assert (await start(own, again))[0].allowed
+    assert (await own.start(again))[0].allowed
     assert [share[1] for share in shares_of(own, "after")] == ["fast"]
 
 
@@ -363,7 +355,7 @@ def test_the_complaint_ends_with_the_node(own: World) -> None:
 async def test_whole_devices_reported_by_annotation_are_whole(own: World) -> None:
     own.add_bare_node("n2", annotations=classes(npu={"soft-a": 1, "soft-b": 1}))
     own.see(NODES)
-    (response,) = await start(own, asking(own, npu=2), node="n2")
+    (response,) = await own.start(asking(own, npu=2), node="n2")
     assert annotation_of(response.patch)["npu.visible-devices.koordgate.io/main"] == "soft-a,soft-b"
 
 
@@ -398,7 +390,7 @@ async def test_a_nic_comes_with_a_virtual_function_that_the_hint_selects(own: Wo
         )
         for name in names
     ]
-    responses = await start(own, *pods, node="n2")
+    responses = await own.start(*pods, node="n2")
     assert [response.allowed for response in responses] == [True, True, False]
     given = []
     for name in "ab":
@@ -416,17 +408,17 @@ async def test_a_virtual_function_that_koordinator_names_and_another_pod_holds_i
     own.see(DEVICES, NODES)
     annotations = hint(vfSelector={})
     obj = pod(container(limits={"koordinator.sh/rdma": "1"}), name="a", uid="uid-a", annotations=annotations)
-    assert (await start(own, mutated(own, obj), node="n2"))[0].allowed
+    assert (await own.start(mutated(own, obj), node="n2"))[0].allowed
     told = own.pod("a")["metadata"]["annotations"][DEVICE_ALLOCATED]
     second = mutated(own, {**obj, "metadata": {**obj["metadata"], "name": "b", "uid": "uid-b"}})
     second["metadata"]["annotations"] = {**second["metadata"]["annotations"], DEVICE_ALLOCATED: told}
-    (refused,) = await start(own, second, node="n2")
+    (refused,) = await own.start(second, node="n2")
     assert "cannot be adopted" in refused.message
     own.audit()
 
 
 async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_free_too(own: World) -> None:
-    (held,) = await start(own, asking(own, "holder", npu=1))
+    (held,) = await own.start(asking(own, "holder", npu=1))
     assert held.allowed
     entries = [{"minor": at, "resources": {"example.com/npu": "100"}, "id": f"npu-{at}"} for at in (0, 1)]
     obj = asking(own, npu=1)
@@ -434,7 +426,7 @@ async def test_a_device_that_koordinator_names_beyond_what_is_needed_must_be_fre
         **obj["metadata"].get("annotations", {}),
         DEVICE_ALLOCATED: json.dumps({"npu": entries}),
     }
-    (refused,) = await start(own, obj)
+    (refused,) = await own.start(obj)
     assert "cannot be adopted" in refused.message
     assert "npu 0 (npu-0) does not have the stated amounts free" in refused.message
     own.audit()

@@ -15,7 +15,7 @@ from world import World, binding, binds, gpu_pod, koordinator_annotation, plain_
 from allocator.vocabulary.holdings import Holding
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from koordgate.kube.resource import DEVICES, EVENTS, NODE_ALLOCATIONS, PODS
+from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, PODS
 from webhook import patch
 from webhook.upkeep import reconcile as reconcile_module
 
@@ -24,13 +24,9 @@ WHOLE = {"kubernetes.io/gpu-core": "100", "kubernetes.io/gpu-memory-ratio": "100
 HALF = {"kubernetes.io/gpu-core": "50", "kubernetes.io/gpu-memory-ratio": "50"}
 
 
-def metric(world: World, name: str, **labels: str) -> float:
-    return world.parts.metrics._registry.get_sample_value(name, labels) or 0.0
-
-
 def mended(world: World) -> dict[str, float]:
     kinds = ("gone", "finished", "unbound", "moved", "adopted")
-    counts = {kind: metric(world, "koordgate_ledger_reconciled_total", kind=kind) for kind in kinds}
+    counts = {kind: world.metric("koordgate_ledger_reconciled_total", kind=kind) for kind in kinds}
     return {kind: count for kind, count in counts.items() if count}
 
 
@@ -434,7 +430,7 @@ async def test_one_damaged_record_does_not_keep_the_rest_from_being_repaired(wor
     await reconcile(world)
     assert world.holders("n2") == []
     assert world.fake.get(NODE_ALLOCATIONS.path("n1")) == spoilt
-    assert metric(world, "koordgate_bad_objects", resource="nodeallocations") == 1
+    assert world.metric("koordgate_bad_objects", resource="nodeallocations") == 1
 
 
 async def test_a_release_that_fails_is_left_to_the_next_time(world: World) -> None:
@@ -512,7 +508,7 @@ async def test_many_pods_that_end_together_are_given_back_in_few_writes(world: W
 
 
 def around(world: World) -> list[Any]:
-    return [event for event in world.fake.objects(EVENTS.path()) if event["reason"] == "BoundWithoutDevices"]
+    return world.events("BoundWithoutDevices")
 
 
 async def test_a_pod_bound_around_us_is_an_event_and_a_metric_once(world: World) -> None:
@@ -526,11 +522,11 @@ async def test_a_pod_bound_around_us_is_an_event_and_a_metric_once(world: World)
     assert events[0]["type"] == "Warning"
     assert "n1" in events[0]["message"]
     assert "delete it" in events[0]["message"]
-    assert metric(world, "koordgate_pods_bound_around") == 2
+    assert world.metric("koordgate_pods_bound_around") == 2
     world.remove_pod("p")
     world.see()
     await reconcile(world)
-    assert metric(world, "koordgate_pods_bound_around") == 1
+    assert world.metric("koordgate_pods_bound_around") == 1
     assert world.holders() == []
 
 
@@ -575,7 +571,7 @@ async def test_other_pods_are_not_reported(world: World, what: str) -> None:
     world.show(obj)
     await reconcile(world)
     assert around(world) == []
-    assert metric(world, "koordgate_pods_bound_around") == 0
+    assert world.metric("koordgate_pods_bound_around") == 0
 
 
 async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_reported_in_the_end(world: World) -> None:
@@ -584,7 +580,7 @@ async def test_of_very_many_pods_bound_around_us_all_are_counted_and_all_are_rep
     world.see()
     await reconcile(world)
     assert len(around(world)) == 100
-    assert metric(world, "koordgate_pods_bound_around") == 130
+    assert world.metric("koordgate_pods_bound_around") == 130
     await reconcile(world)
     assert len({event["involvedObject"]["uid"] for event in around(world)}) == 130
 
@@ -593,7 +589,7 @@ async def test_an_event_that_cannot_be_written_is_no_trouble(world: World) -> No
     world.fake.faults.always("create", "events", answer(403))
     world.show(gpu_pod("p", nodeName="n1"))
     await reconcile(world)
-    assert metric(world, "koordgate_pods_bound_around") == 1
+    assert world.metric("koordgate_pods_bound_around") == 1
 
 
 async def test_a_bind_on_a_reconciled_ledger_sees_what_was_given_back(world: World) -> None:
@@ -615,7 +611,7 @@ def given_away(**devices: str) -> dict[str, str]:
 
 
 def twice(world: World) -> list[Any]:
-    return [event for event in world.fake.objects(EVENTS.path()) if event["reason"] == "DeviceHeldTwice"]
+    return world.events("DeviceHeldTwice")
 
 
 def plugin_pod(name: str, namespace: str = "default") -> Any:
@@ -640,11 +636,11 @@ async def test_a_card_that_two_hold_is_an_event_on_both_and_a_metric(world: Worl
     for event in events:
         other = others[event["involvedObject"]["uid"]]
         assert f"GPU-n1-0 of node n1 is held by {other} as well" in event["message"]
-    assert metric(world, "koordgate_devices_held_twice") == 1
+    assert world.metric("koordgate_devices_held_twice") == 1
     world.remove_pod("theirs", namespace)
     world.see()
     await reconcile(world)
-    assert metric(world, "koordgate_devices_held_twice") == 0
+    assert world.metric("koordgate_devices_held_twice") == 0
 
 
 async def test_nobody_is_told_to_delete_the_mirror_of_a_static_pod(world: World) -> None:
@@ -660,7 +656,7 @@ async def test_nobody_is_told_to_delete_the_mirror_of_a_static_pod(world: World)
     await reconcile(world)
     for event in twice(world):
         assert "of static Pods (default/theirs) remove the manifest from the node" in event["message"]
-    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    (event,) = world.events("AllocationUnreadable")
     assert "is corrected, or the static Pod's manifest is removed from the node" in event["message"]
 
 
@@ -675,4 +671,4 @@ async def test_a_card_that_one_holds_is_no_such_case(world: World, owner: str) -
     world.see()
     await reconcile(world)
     assert twice(world) == []
-    assert metric(world, "koordgate_devices_held_twice") == 0
+    assert world.metric("koordgate_devices_held_twice") == 0

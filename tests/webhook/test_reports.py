@@ -13,13 +13,9 @@ from koordgate.kube.resource import DEVICES, EVENTS, PLUGIN_POD_GROUPS, TOLD_AGA
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 
-def events(world: World) -> list[Any]:
-    return [obj for obj in world.fake.objects(EVENTS.path()) if obj["reason"] == "CannotBeRead"]
-
-
 async def told(world: World) -> list[Any]:
     await world.parts.reporter.idle()
-    return events(world)
+    return world.events("CannotBeRead")
 
 
 async def test_a_device_that_makes_no_sense_is_an_event_on_its_object_and_the_rest_continues(world: World) -> None:
@@ -34,7 +30,7 @@ async def test_a_device_that_makes_no_sense_is_an_event_on_its_object_and_the_re
     )
     assert "occurs twice" in event["message"]
     assert [device.id for device in world.parts.cluster.snapshot("n2").devices] == ["GPU-n2-0", "GPU-n2-1"]
-    counted = world.parts.metrics._registry.get_sample_value("koordgate_bad_objects", {"resource": "devices"})
+    counted = world.metric("koordgate_bad_objects", resource="devices")
     assert counted == 1
 
 
@@ -104,10 +100,6 @@ async def written(world: World) -> list[str]:
     return sorted(event["involvedObject"]["name"] for event in world.fake.objects(EVENTS.path()))
 
 
-def metric(world: World, name: str, **labels: str) -> float | None:
-    return world.parts.metrics._registry.get_sample_value(name, labels)
-
-
 async def test_the_first_sixteen_pods_of_a_gang_that_waits_get_an_event(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,13 +115,13 @@ async def test_while_a_hundred_events_are_being_written_no_other_is_begun(world:
     complain = world.parts.reporter.bad_object("nodes")
     for number in range(130):
         complain(f"n{number:03}", ("nonsense",))
-    assert metric(world, "koordgate_bad_objects", resource="nodes") == 130
+    assert world.metric("koordgate_bad_objects", resource="nodes") == 130
     assert await written(world) == [f"n{number:03}" for number in range(100)]
     complain("n200", ("nonsense", "and more"))
     assert len(await written(world)) == 101
     for name in ("n200", "n000", "unknown"):
         complain(name, ())
-    assert metric(world, "koordgate_bad_objects", resource="nodes") == 129
+    assert world.metric("koordgate_bad_objects", resource="nodes") == 129
 
 
 async def test_what_cannot_be_read_is_told_until_all_is_and_again_before_kubernetes_forgets_it(world: World) -> None:
@@ -159,8 +151,8 @@ async def test_of_conflicts_between_products_a_hundred_are_told_in_a_round_each_
     for count in (100, 130, 130):
         world.parts.reporter.adopted({Product.HAMI: 7}, found)
         assert len(await written(world)) == count
-    assert metric(world, "koordgate_adoption_conflicts", kind="overfull") == 130
-    assert [metric(world, "koordgate_adopted_pods", peer=peer) for peer in ("hami", "volcano")] == [7, 0]
+    assert world.metric("koordgate_adoption_conflicts", kind="overfull") == 130
+    assert [world.metric("koordgate_adopted_pods", peer=peer) for peer in ("hami", "volcano")] == [7, 0]
     world.parts.reporter.adopted({}, [])
     world.parts.reporter.adopted({}, found[:1])
     assert len(await written(world)) == 131, "it was gone, and is there again"
@@ -174,7 +166,7 @@ async def test_of_claims_a_hundred_are_told_in_a_round(world: World) -> None:
     for _ in range(2):
         reporter.claimed_too(devices)
     assert len(await written(world)) == 200
-    assert metric(world, "koordgate_claims_unmatched") == metric(world, "koordgate_devices_claimed_too") == 130
+    assert world.metric("koordgate_claims_unmatched") == world.metric("koordgate_devices_claimed_too") == 130
 
 
 async def test_an_event_is_counted_once_and_is_a_warning_with_its_time(world: World) -> None:

@@ -14,7 +14,6 @@ from world import TENANT, World, binding, binds, cpu_pod, gpu_pod, koordinator_a
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.names import DEVICE_ALLOCATED, RESOURCE_STATUS
-from koordgate.kube.resource import EVENTS
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
 CARD = Device("gpu", "GPU-0", 0, True, {"gpu-core": 100, "gpu-memory": 80 * GIB, "gpu-memory-ratio": 100})
@@ -119,7 +118,7 @@ async def settle(world: World) -> None:
 
 
 def unreadable(world: World) -> float | None:
-    return world.parts.metrics._registry.get_sample_value("koordgate_pods_unreadable")
+    return world.metric("koordgate_pods_unreadable")
 
 
 @pytest.mark.parametrize("text", ["{}", '{"gpu":[]}', '{"xpu":[{"minor":0}]}', "null"])
@@ -140,7 +139,7 @@ async def test_a_node_is_closed_until_somebody_looks(world: World) -> None:
     refused = await world.bind("new")
     assert not refused.allowed
     assert world.holders() == []
-    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    (event,) = world.events("AllocationUnreadable")
     assert event["involvedObject"]["name"] == "old"
     assert "until the annotation is corrected, or the Pod is deleted" in event["message"]
     assert unreadable(world) == 1
@@ -159,7 +158,7 @@ async def test_a_minor_that_the_node_lacks_closes_the_type_until_the_node_lists_
     await settle(world)
     assert not (await world.bind("new")).allowed
     assert world.holders() == []
-    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    (event,) = world.events("AllocationUnreadable")
     assert event["involvedObject"]["name"] == "old"
     assert "names gpu 9, which the node lacks. Nothing new lands on any gpu device of node n1" in event["message"]
     assert unreadable(world) == 1
@@ -191,7 +190,7 @@ async def test_cpus_that_a_running_pod_does_not_name_are_given_to_nobody(world: 
     await settle(world)
     assert not (await world.bind("new")).allowed
     assert world.holders() == []
-    (event,) = [one for one in world.fake.objects(EVENTS.path()) if one["reason"] == "AllocationUnreadable"]
+    (event,) = world.events("AllocationUnreadable")
     assert event["involvedObject"]["name"] == "old"
     assert "names no CPU" in event["message"]
     assert "Nothing new lands on any CPU of node n1" in event["message"]
