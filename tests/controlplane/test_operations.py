@@ -173,7 +173,7 @@ async def test_the_account_of_helm_test_sees_the_same_but_two_things_and_may_cre
     assert {one["area"] for one in found["failure"]} == {"installed", "nodes"}, found["failure"]
     unknown = [one["what"] for one in found["unknown"]]
     assert len(unknown) == 2, unknown
-    assert "secrets cannot be read" in unknown[0]
+    assert "the Secrets with certificates cannot be read" in unknown[0]
     assert "impersonate" in unknown[1]
     token = await whole.plane.service_account_token(chart.NAMESPACE, "koordgate-doctor")
     async with whole.plane.admin(token) as thief:

@@ -23,7 +23,14 @@ from console.doctor.rights import needed
 from console.doctor.snapshot import Snapshot
 from console.doctor.trials import Came, Expect, Trial, TrialOutcome
 from console.reading import ReadList
-from webhook.settings import AdoptSettings, DialectSettings, HeadroomSettings, TypicalSettings, WebhookSettings
+from webhook.settings import (
+    AdoptSettings,
+    CertificateFiles,
+    DialectSettings,
+    HeadroomSettings,
+    TypicalSettings,
+    WebhookSettings,
+)
 from webhook.tls.pki import Pair, new_authority, new_certificate
 
 Raw = dict[str, Any]
@@ -556,6 +563,13 @@ def test_what_is_too_much_to_read_is_not_compared(key: str) -> None:
     whole = snapshot()
     read = {**whole.read, key: ReadList(whole.of(key).items[:1], cut=True)}
     assert {one.level for one in bad(examine(replace(whole, read=read)))} <= {Level.UNKNOWN}
+
+
+def test_secrets_that_nobody_needs_need_not_be_read() -> None:
+    files = CertificateFiles(certificate="/a", key="/b", authority="/c")
+    settings = structs.replace(SETTINGS, certificate=structs.replace(SETTINGS.certificate, files=files))
+    whole = snapshot(settings=settings)
+    assert bad(examine(replace(whole, read={**whole.read, "secrets": ReadList(error="nobody may get them")}))) == []
 
 
 def test_a_missing_right_is_named_and_rights_that_cannot_be_asked_are_not_known() -> None:

@@ -37,7 +37,7 @@ CHECKS: Final = (
     Check("installed", installed.queues, reads=("levels", "flows"), settings=True),
     Check("certificates", partial(installed.configuration, key="mutating"), reads=("mutating",), settings=True),
     Check("certificates", partial(installed.configuration, key="validating"), reads=("validating",), settings=True),
-    Check("certificates", installed.secrets, reads=("secrets",), settings=True),
+    Check("certificates", installed.secrets, settings=True),
     Check("rights", rights),
     Check("dry run", served.answers, settings=True),
     Check("enforcement", served.enforced, reads=("policies", "policyBindings"), settings=True),
@@ -77,8 +77,12 @@ def examine(snapshot: Snapshot) -> list[Finding]:
     told: set[str] = set()
     found: list[Finding] = []
     for check in CHECKS:
-        found += (replace(one, area=check.area) for one in _unread(check, snapshot, told))
-        found += (replace(one, area=check.area) for one in _judged(check, snapshot))
+        if (check.settings and snapshot.settings_problem) or (check.reporter and not snapshot.reporter):
+            continue
+        judged = not any(snapshot.of(key).error for key in (*check.reads, *check.whole))
+        judged = judged and not any(snapshot.of(key).cut for key in check.whole)
+        said = (*_unread(check, snapshot, told), *(check.judge(snapshot) if judged else ()))
+        found += (replace(one, area=check.area) for one in said)
     return found
 
 
@@ -92,11 +96,3 @@ def _unread(check: Check, snapshot: Snapshot, told: set[str]) -> Iterator[Findin
             told.add(key)
             todo = "ask about single ones: koordgate devices NODE, kubectl get"
             yield unknown(f"there are more than {len(read.items)} {called}: they are not compared", todo)
-
-
-def _judged(check: Check, snapshot: Snapshot) -> Iterable[Finding]:
-    missing = any(snapshot.of(key).error for key in (*check.reads, *check.whole))
-    missing = missing or any(snapshot.of(key).cut for key in check.whole)
-    missing = missing or (check.settings and bool(snapshot.settings_problem))
-    missing = missing or (check.reporter and not snapshot.reporter)
-    return () if missing else check.judge(snapshot)

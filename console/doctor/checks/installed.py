@@ -238,6 +238,10 @@ def secrets(snapshot: Snapshot) -> Iterator[Finding]:
     stated, read, bundles = snapshot.settings.certificate, snapshot.of("secrets"), _trusted(snapshot)
     if stated.files is not None:
         return
+    if read.error:
+        todo = "the dry runs show whether they are accepted; run this as a user who may get Secrets for their dates"
+        yield unknown(f"the Secrets with certificates cannot be read: {read.error}", todo)
+        return
     now = datetime.fromtimestamp(snapshot.now, UTC)
     names = stated.secret, stated.extender_secret
     for name, soon in zip(names, (_SOON, _EXTENDER_SOON), strict=True):
