@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -831,9 +830,3 @@ REFUSED_WANTS: dict[str, Callable[[], Want]] = {
 def test_a_want_out_of_bounds_is_refused(make: Callable[[], Want]) -> None:
     with pytest.raises(QueryError):
         make()
-
-
-def test_scores_are_whole_numbers() -> None:
-    index = index_of({"node": {GPU: gpus(0)}})
-    assert index.packing(index.positions(["node"]), percent(50)).dtype == np.int64
-    assert index.ranks(LEAST, index.positions(["node"]), taking(percent(50))).dtype == np.int64
