@@ -139,15 +139,7 @@ class Verdict(StrEnum):
     @property
     def result(self) -> Result | None:
         """What it proves of delivery; None for nothing."""
-        return _RESULTS.get(self)
-
-
-_RESULTS: Final = {
-    Verdict.RIGHT: Result.RIGHT,
-    Verdict.MISSING: Result.MISSING,
-    Verdict.OTHERS: Result.OTHERS,
-    Verdict.NOT_CREATED: Result.NOT_CREATED,
-}
+        return Result[self.name] if self.name in Result.__members__ else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,23 +293,26 @@ _OTHER_CARDS: Final = (
     "something else than koordgate shows containers cards there: look for a runtime that is configured to show them to "
     "everybody, for webhooks that make Pods privileged or mount /dev, and for another NRI plugin"
 )
-_TODO: Final = {
-    Verdict.RIGHT: "",
-    Verdict.OTHERS: _OTHER_CARDS,
-    Verdict.NOT_CREATED: "see the logs of kubelet and container runtime there",
-    Verdict.NOT_GIVEN: "see which scheduler bound it, and the log of deployment/koordgate",
-    Verdict.NOT_PLACED: "if the node is full or reserved, that is no fault; else do what the message says, and probe "
-    "again",
-    Verdict.NOT_RUN: "see kubectl describe node NAME, and probe again",
-}
-_SAID: Final = {
-    Verdict.RIGHT: (Level.OK, "a container got the card that it was given, and no other, on {}, by {}"),
-    Verdict.MISSING: (Level.FAILURE, "a container runs without its card on {}, by {}"),
-    Verdict.OTHERS: (Level.FAILURE, "a container sees other cards too on {}, by {}"),
-    Verdict.NOT_CREATED: (Level.FAILURE, "a container could not be created on {}, by {}"),
-    Verdict.NOT_GIVEN: (Level.FAILURE, "a Pod was bound without a card on {}"),
-    Verdict.NOT_PLACED: (Level.UNKNOWN, "no Pod could be placed on {}"),
-    Verdict.NOT_RUN: (Level.UNKNOWN, "a Pod did not run on {}"),
+_SAID: Final = {  # how grave a verdict is, in words, and what to do if nothing more is known
+    Verdict.RIGHT: (Level.OK, "a container got the card that it was given, and no other, on {}, by {}", ""),
+    Verdict.MISSING: (Level.FAILURE, "a container runs without its card on {}, by {}", "see the lines about delivery"),
+    Verdict.OTHERS: (Level.FAILURE, "a container sees other cards too on {}, by {}", _OTHER_CARDS),
+    Verdict.NOT_CREATED: (
+        Level.FAILURE,
+        "a container could not be created on {}, by {}",
+        "see the logs of kubelet and container runtime there",
+    ),
+    Verdict.NOT_GIVEN: (
+        Level.FAILURE,
+        "a Pod was bound without a card on {}",
+        "see which scheduler bound it, and the log of deployment/koordgate",
+    ),
+    Verdict.NOT_PLACED: (
+        Level.UNKNOWN,
+        "no Pod could be placed on {}",
+        "if the node is full or reserved, that is no fault; else do what the message says, and probe again",
+    ),
+    Verdict.NOT_RUN: (Level.UNKNOWN, "a Pod did not run on {}", "see kubectl describe node NAME, and probe again"),
 }
 
 
@@ -337,7 +332,7 @@ def cure(one: Outcome) -> str:
         known = f"name an image that has {SHELL}, such as busybox"
     elif one.verdict is Verdict.NOT_RUN and any(reason in one.why for reason in NO_IMAGE):
         known = "name an image that the node can pull with the rights of this namespace"
-    return known or _TODO[one.verdict]
+    return known or _SAID[one.verdict][2]
 
 
 def probe_findings(outcomes: Sequence[Outcome]) -> list[Finding]:
@@ -347,7 +342,7 @@ def probe_findings(outcomes: Sequence[Outcome]) -> list[Finding]:
         lines.setdefault((one.verdict, way_of(one.found), cure(one)), []).append(one)
     found = []
     for (verdict, way, todo), alike in lines.items():
-        level, text = _SAID[verdict]
+        level, text, _ = _SAID[verdict]
         what = text.format(named_nodes([one.node for one in alike]), way)
         found.append(Finding(AREA, level, f"{what}: {alike[0].why}" if alike[0].why else what, todo))
     return found

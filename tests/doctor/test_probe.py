@@ -255,6 +255,7 @@ CURES: dict[str, tuple[Chosen, Verdict, str, Level, str]] = {
     "without, by environment": (BY_ENVIRONMENT, Verdict.MISSING, "x", Level.FAILURE, "create RuntimeClass nvidia"),
     "without, by class": (BY_CLASS, Verdict.MISSING, "x", Level.FAILURE, "-envvar-when-unprivileged = false"),
     "without, by NRI": (BY_NRI, Verdict.MISSING, "x", Level.FAILURE, "NRI plugin is not at work"),
+    "without, by no way": (NO_WAY, Verdict.MISSING, "x", Level.FAILURE, "the lines about delivery"),
     "others": (BY_CLASS, Verdict.OTHERS, "x", Level.FAILURE, "Pods privileged or mount /dev"),
     "a bare UUID in mode cdi": (BY_CLASS, Verdict.NOT_CREATED, UNRESOLVABLE, Level.FAILURE, "a bare UUID is no name"),
     "no such CDI device": (
