@@ -36,11 +36,7 @@ class Api(Protocol):
 
 
 class InProcess:
-    """Calls the handlers directly, through the server's codec.
-
-    Args:
-        parts: the replica's parts.
-    """
+    """Calls the handlers directly, through the server's codec."""
 
     def __init__(self, parts: Parts) -> None:
         self._deadline = _NO_DEADLINE_S  # what becomes of a Pod must not depend on how busy the machine is
@@ -73,15 +69,7 @@ class InProcess:
 class Https:
     """Sends requests to a server.
 
-    Args:
-        session: an open session.
-        url: the server's URL, without a path.
-        extender: its URL on the extender's port.
-
-    Attributes:
-        url: as given.
-        extender: as given.
-        calls: the number of requests sent.
+    `calls` is the number of requests sent.
     """
 
     def __init__(self, session: aiohttp.ClientSession, url: str, extender: str) -> None:

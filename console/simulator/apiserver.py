@@ -123,10 +123,7 @@ def review(obj: Mapping[str, Any], path: str, username: str, groups: Sequence[st
 class ReviewVerdict:
     """The answer to a review.
 
-    Attributes:
-        refusal: why the object is refused; "" if it is admitted.
-        object: the object, patched if it is admitted.
-        warnings: warnings for its author.
+    `refusal` is "" if the object is admitted, and `object` is then patched.
     """
 
     refusal: str
@@ -159,11 +156,7 @@ _MILLI: Final = 1000
 class AddedDefault(NamedTuple):
     """An amount that a container has from a LimitRange.
 
-    Attributes:
-        container: its name.
-        resource: of which it states no limit or no request itself.
-        amount: as the LimitRange writes it; the limit, where it gives one.
-        by: the LimitRange's name.
+    `by` is the name of the LimitRange.
     """
 
     container: str
@@ -287,42 +280,17 @@ _COUNTS: Final = ("pods", "count/pods")
 _NOT_READ: Final = ("CrossNamespacePodAffinity", "VolumeAttributesClass")
 
 
-@dataclass(slots=True)
-class _Standing:
-    """A Pod that counts.
-
-    Attributes:
-        pod: as it is.
-        uses: what quotas count of it, by key of `spec.hard`, CPU in thousandths.
-        quotas: in whose scope it is, and which count it.
-    """
-
-    pod: Mapping[str, Any]
-    uses: Mapping[str, int]
-    quotas: "list[_Quota]" = field(default_factory=list)
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Quota:
     """A quota.
 
-    Attributes:
-        name: its name in its namespace.
-        hard: what it limits, by key, CPU in thousandths.
-        spec: as it is.
-        used: what the Pods in its scope use, by key.
+    `hard` and `used` are amounts by key of `spec.hard`, CPU in thousandths.
     """
 
     name: str
     hard: Mapping[str, int]
     spec: Mapping[str, Any]
     used: Counter[str] = field(default_factory=Counter)
-
-    def count(self, pod: _Standing) -> None:
-        """Count a Pod, if it is in scope."""
-        if _matches(pod.pod, self.spec):
-            self.used.update(pod.uses)
-            pod.quotas.append(self)
 
 
 @dataclass(slots=True)
@@ -339,7 +307,8 @@ class QuotaPlugin:
     written: frozenset[str]
     mirrors: bool
     _quotas: dict[str, dict[str, _Quota]] = field(default_factory=dict)
-    _pods: dict[str, dict[str, _Standing]] = field(default_factory=dict)
+    # UID of a Pod -> what it uses by key of `spec.hard`, CPU in thousandths, and the quotas that count it.
+    _counted: dict[str, tuple[Mapping[str, int], Sequence[_Quota]]] = field(default_factory=dict)
 
     def put_quota(self, obj: Mapping[str, Any]) -> Iterator[str]:
         """A ResourceQuota is there, before all Pods that it counts; says what of it is not read, a sentence each.
@@ -362,23 +331,21 @@ class QuotaPlugin:
 
     def put(self, pod: Mapping[str, Any], *, ended: bool) -> None:
         """A Pod is there; one that has ended uses nothing."""
-        metadata = pod["metadata"]
-        quotas = self._quotas.get(metadata["namespace"])
+        quotas = self._quotas.get(pod["metadata"]["namespace"])
         if not quotas:
             return
         self.drop(pod)
         if not ended:
-            new = _Standing(pod, _uses(pod["spec"]))
-            self._pods.setdefault(metadata["namespace"], {})[metadata["uid"]] = new
-            for quota in quotas.values():
-                quota.count(new)
+            uses, counting = _uses(pod["spec"]), [one for one in quotas.values() if _matches(pod["spec"], one.spec)]
+            self._counted[pod["metadata"]["uid"]] = uses, counting
+            for quota in counting:
+                quota.used.update(uses)
 
     def drop(self, pod: Mapping[str, Any]) -> None:
         """A Pod is gone."""
-        known = self._pods.get(pod["metadata"]["namespace"], {}).pop(pod["metadata"]["uid"], None)
-        if known is not None:
-            for quota in known.quotas:
-                quota.used.subtract(known.uses)
+        uses, counting = self._counted.pop(pod["metadata"]["uid"], ({}, ()))
+        for quota in counting:
+            quota.used.subtract(uses)
 
     def refusal(self, pod: Mapping[str, Any]) -> str:
         """Why a Pod, as translated, cannot be created; "" if it can.
@@ -392,7 +359,7 @@ class QuotaPlugin:
             return ""
         asks = _uses(pod["spec"])
         for name, quota in sorted(quotas.items()):
-            if not _matches(pod, quota.spec):
+            if not _matches(pod["spec"], quota.spec):
                 continue
             used = quota.used
             missing = _unstated(pod["spec"], quota.hard)
@@ -460,38 +427,25 @@ def _scopes(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]
         yield str(one["scopeName"]), str(one["operator"]), tuple(one.get("values") or ())
 
 
-def _matches(pod: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-    return all(_in_scope(pod["spec"], *scope) for scope in _scopes(spec))
-
-
-def _in_scope(spec: Mapping[str, Any], scope: str, operator: str, values: tuple[str, ...]) -> bool:
-    match scope:
-        case "Terminating":
-            return spec.get("activeDeadlineSeconds") is not None
-        case "NotTerminating":
-            return spec.get("activeDeadlineSeconds") is None
-        case "BestEffort":
-            return _best_effort(spec)
-        case "NotBestEffort":
-            return not _best_effort(spec)
-        case "PriorityClass":
-            return _has_class(spec.get("priorityClassName") or "", operator, values)
-        case _:
+def _matches(spec: Mapping[str, Any], quota: Mapping[str, Any]) -> bool:
+    """Whether a Pod is in all scopes of a quota."""
+    name, ends, least = (
+        spec.get("priorityClassName") or "",
+        spec.get("activeDeadlineSeconds") is not None,
+        _best_effort(spec),
+    )
+    for scope, operator, values in _scopes(quota):
+        of_class = {"In": name in values, "NotIn": name not in values, "Exists": bool(name), "DoesNotExist": not name}
+        within = {
+            "Terminating": ends,
+            "NotTerminating": not ends,
+            "BestEffort": least,
+            "NotBestEffort": not least,
+            "PriorityClass": of_class.get(operator, False),
+        }
+        if not within.get(scope, False):
             return False
-
-
-def _has_class(name: str, operator: str, values: tuple[str, ...]) -> bool:
-    match operator:
-        case "In":
-            return name in values
-        case "NotIn":
-            return name not in values
-        case "Exists":
-            return bool(name)
-        case "DoesNotExist":
-            return not name
-        case _:
-            return False
+    return True
 
 
 def _best_effort(spec: Mapping[str, Any]) -> bool:
@@ -514,11 +468,7 @@ _SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 
 
 class Priorities:
-    """The PriorityClasses of a cluster.
-
-    Args:
-        note: notes what is assumed, a sentence each.
-    """
+    """The PriorityClasses of a cluster."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self._note = note
@@ -541,7 +491,10 @@ class Priorities:
             default = [one for one in self._classes.values() if one.get("globalDefault")]
             if not default or spec.get("priority") is not None:
                 return ""
-            name = spec["priorityClassName"] = min(default, key=_by_value)["metadata"]["name"]
+            lowest = min(
+                default, key=lambda one: (one.get("value", 0), one["metadata"]["name"])
+            )  # as the API server does
+            name = spec["priorityClassName"] = lowest["metadata"]["name"]
         known = self._classes.get(name)
         if known is not None:
             spec["priority"] = known.get("value", 0)
@@ -568,20 +521,11 @@ class Priorities:
         return ""
 
 
-def _by_value(one: Mapping[str, Any]) -> tuple[int, str]:
-    """Of several global defaults the API server takes the one of the lowest value."""
-    return one.get("value", 0), one["metadata"]["name"]
-
-
 RUNTIME_CLASS: Final = "RuntimeClass"
 
 
 class RuntimeClassPlugin:
-    """The RuntimeClasses of a cluster.
-
-    Args:
-        cluster: hears of them as well.
-    """
+    """The RuntimeClasses of a cluster."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._feed = RuntimeClassFeed(cluster)
@@ -626,20 +570,20 @@ KINDS: Final = frozenset({"Namespace", "LimitRange", "ResourceQuota", PRIORITY_C
 class ApiPlugins:
     """What the API server itself writes into new Pods, and refuses of them.
 
-    Args:
-        parts: the webhook's parts, which also learn of quotas, LimitRanges and modes.
-        complain: notes which parts of a LimitRange cannot be read.
-        note: notes what is assumed or left out, a sentence each.
+    Attributes:
+        quotas: count Pods until they end or go.
+        priorities: complete Pods that are there already.
+        runtimes: write what follows from a RuntimeClass that the webhooks chose.
     """
 
     def __init__(self, parts: Parts, complain: Complain, note: Callable[[str], object]) -> None:
         self._note = note
-        self._quotas = QuotaPlugin(
+        self.quotas = QuotaPlugin(
             parts.limits, written_names(parts.types, parts.settings.domain), parts.settings.quota.enabled
         )
         self._ranges: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-        self._priorities = Priorities(note)
-        self._runtimes = RuntimeClassPlugin(parts.cluster)
+        self.priorities = Priorities(note)
+        self.runtimes = RuntimeClassPlugin(parts.cluster)
         self._told: set[tuple[str, str, str]] = set()  # namespace, LimitRange and resource
         self._device_names = parts.types.resources
         self._feeds = {
@@ -662,22 +606,14 @@ class ApiPlugins:
                 limits = (obj.get("spec") or {}).get("limits") or []
                 self._ranges.setdefault(metadata["namespace"], {})[metadata["name"]] = limits
             case "ResourceQuota":
-                for problem in self._quotas.put_quota(obj):
+                for problem in self.quotas.put_quota(obj):
                     self._note(problem)
             case "PriorityClass":
-                self._priorities.put(obj)
+                self.priorities.put(obj)
             case "RuntimeClass":
-                self._runtimes.put(obj)
+                self.runtimes.put(obj)
             case _:
                 pass
-
-    def count(self, pod: Mapping[str, Any], *, ended: bool) -> None:
-        """A Pod is there, and counts for quotas until it has ended."""
-        self._quotas.put(pod, ended=ended)
-
-    def forget(self, pod: Mapping[str, Any]) -> None:
-        """A Pod is gone."""
-        self._quotas.drop(pod)
 
     def before(self, pod: Raw) -> tuple[str, tuple[AddedDefault, ...]]:
         """Write priority and defaults into a new Pod, before webhooks see it.
@@ -696,21 +632,13 @@ class ApiPlugins:
                     f"LimitRange {metadata['namespace']}/{one.by} adds {one.resource} {one.amount} to containers that "
                     f"do not state it, such as {one.container} of Pod {metadata['name']} (docs/quotas.md, LimitRanges)"
                 )
-        return self._priorities.write(pod), added
-
-    def again(self, pod: Raw) -> str:
-        """Write what follows from what the webhooks changed; returns why the Pod is refused, "" if it is not."""
-        return self._runtimes.write(pod)
-
-    def complete(self, pod: Raw) -> None:
-        """Write the priority into a Pod that is there already."""
-        self._priorities.complete(pod)
+        return self.priorities.write(pod), added
 
     def after(self, pod: Mapping[str, Any]) -> str:
         """Why a Pod, as the webhooks left it, is refused; "" if it is not."""
         name = f"Pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         try:
-            problem = "; ".join(beyond(pod, self._limits(pod))) or self._quotas.refusal(pod)
+            problem = "; ".join(beyond(pod, self._limits(pod))) or self.quotas.refusal(pod)
         except (QuantityError, BadQuantityError) as error:
             problem = str(error)
         return f"{name} is forbidden: {problem}" if problem else ""

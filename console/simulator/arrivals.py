@@ -31,10 +31,7 @@ def read_cluster(
 def with_devices(objects: Objects, memory: Mapping[str, int] | None = None, types: DeviceTypes = BUILT_IN) -> Objects:
     """Give Nodes without a Device object devices that are assumed, and remark what the input leaves out.
 
-    Args:
-        objects: changed, and returned.
-        memory: bytes of a card by model, where the user states it; "" for any other model.
-        types: the device types.
+    `memory` has bytes of a card by model, where the user states it; "" for any other model.
     """
     assumed = assume_devices(objects.nodes, objects.devices, objects.pods, memory, types)
     objects.devices += assumed.devices
@@ -86,10 +83,7 @@ class Arrivals:
     Pod of the highest priority is taken, of equals the one that was created first, as kube-scheduler does. A Pod that
     follows another is created once that one is bound.
 
-    Args:
-        cluster: in which everything else is loaded.
-        there: the Pods that are there, by namespace and name.
-        tell: called with the number of Pods that are done.
+    `tell` is called with the number of Pods that are done.
     """
 
     def __init__(

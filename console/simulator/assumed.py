@@ -38,11 +38,6 @@ _MAX: Final = 64  # devices of one type on one node
 def assumed_entries(node: Mapping[str, Any], types: DeviceTypes, notes: list[str]) -> tuple[list[Raw], list[str]]:
     """Assume the devices of configured types that a Node states.
 
-    Args:
-        node: without a Device object.
-        types: of which those that settings define are looked for.
-        notes: collects what is left out, a sentence each.
-
     Returns:
         Entries of a Device object, and the resources that they follow from.
     """
@@ -343,9 +338,7 @@ class _UnreadError(ValueError):
 class AssumedDevices:
     """What is assumed.
 
-    Attributes:
-        devices: a Device object for each Node without one that has cards.
-        notes: what they are based on, and what is left out, a sentence each.
+    `notes` say what they are based on, and what is left out, a sentence each.
     """
 
     devices: list[Raw] = field(default_factory=list)
@@ -360,14 +353,7 @@ class _Card(NamedTuple):
 
 
 class _Cards(NamedTuple):
-    """The cards of a node.
-
-    Attributes:
-        cards: in the order of minors.
-        model: of all of them.
-        vendor: of all of them.
-        source: what they are assumed from.
-    """
+    """The cards of a node."""
 
     cards: Sequence[_Card]
     model: str
@@ -390,12 +376,7 @@ def assume_devices(
 
     The cards of a Node that do not follow from what it states are left out, and a note says so.
 
-    Args:
-        nodes: all Nodes.
-        devices: all Device objects.
-        pods: all Pods; those that run may name the cards that they hold.
-        memory: bytes of a card by model, in any spelling, where the user states it; "" for any other model.
-        types: the device types.
+    `memory` has bytes of a card by model, in any spelling, where the user states it; "" for any other model.
     """
     there = {obj["metadata"]["name"] for obj in devices}
     missing = [node for node in nodes if node["metadata"]["name"] not in there]
@@ -467,12 +448,7 @@ def _cards_of(
 ) -> _Cards | None:
     """The cards of a Node; None if nothing says that it has any.
 
-    Args:
-        node: the Node.
-        named: the ids that Pods name there.
-        stated: bytes of a card by model.
-        units: bytes in 1 of memory of each dialect.
-        notes: added to.
+    `stated` has bytes of a card by model, `units` bytes in 1 of memory of each dialect.
     """
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     key, registered, problem = read_register(node["metadata"].get("annotations") or {}, units["volcano"])

@@ -84,11 +84,7 @@ def gates(pod: Mapping[str, Any]) -> list[Raw]:
 
 
 class Pods(LivePods):
-    """The Pods of the cluster, in place of the API server from which the webhook reads live Pods.
-
-    Args:
-        types: the device types.
-    """
+    """The Pods of the cluster, in place of the API server from which the webhook reads live Pods."""
 
     def __init__(self, types: DeviceTypes) -> None:
         self._types = types
@@ -103,17 +99,9 @@ class Pods(LivePods):
 class OfflineCluster:
     """A cluster in memory. Make one with `in_process` or `over_https`, which differ in how the webhook is called.
 
-    Args:
-        parts: the webhook's parts, on the in-memory store.
-        pods: the Pods that `parts` reads instead of asking an API server.
-        way: calls the webhook.
-        among: chooses among the sorted names of nodes with equal scores.
-        plain: chooses nodes for the Pods of other schedulers; None for the first on which they fit.
+    `among` chooses among the sorted names of nodes with equal scores, `plain` nodes for Pods of other schedulers.
 
-    Attributes:
-        parts: the webhook's parts.
-        only: the one node that is a candidate; None for all.
-        notes: what could not be used, a sentence each.
+    `only` is the one node that is a candidate; `notes` has what could not be used, a sentence each.
     """
 
     def __init__(
@@ -215,7 +203,7 @@ class OfflineCluster:
                 self.parts.cluster.loads.put_node(name, allocatable(node, devices))
             results = [Result(pod, PodFate.STANDING, given=given) for pod, given in loaded if pod["kind"] == "Pod"]
             for result in results:
-                self._plugins.complete(result.pod)
+                self._plugins.priorities.complete(result.pod)
                 self._put(result.pod)
             pods = [result.pod for result in results]
             self.notes.extend(unnamed_products(pods, adoption_of(self.parts.settings)))
@@ -255,9 +243,6 @@ class OfflineCluster:
         """Hold room for the gangs that are bound as a whole, as far as there is any, and schedule their Pods.
 
         Then the reasons of each Pod that fits nowhere say whom it would evict.
-
-        Args:
-            results: of all Pods until now.
 
         Returns:
             The same, with what has become of these Pods.
@@ -336,7 +321,7 @@ class OfflineCluster:
         verdict = await self.review(made)
         if verdict.refusal:
             return Result(dict(given), PodFate.DENIED, (verdict.refusal,), verdict.warnings, given)
-        if refusal := self._plugins.again(verdict.object):
+        if refusal := self._plugins.runtimes.write(verdict.object):
             return Result(dict(given), PodFate.DENIED, (refusal,), verdict.warnings, given)
         try:
             pod_amounts(verdict.object["spec"])
@@ -365,11 +350,7 @@ class OfflineCluster:
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
         """Bind an admitted Pod to a node.
 
-        Args:
-            namespace: namespace of the Pod.
-            name: name of the Pod.
-            node: name of the node.
-            username: the binder; the Pod's own scheduler if not given.
+        `username` is the binder: by default the Pod's own scheduler.
         """
         pod = self._pods.by_name[namespace, name]
         made = apiserver.binding(pod, node)
@@ -400,7 +381,7 @@ class OfflineCluster:
         """Delete Pods by namespace and name, and release what they held; without `settle`, they held nothing."""
         for name in names:
             pod = self._pods.by_name.pop(name)
-            self._plugins.forget(pod)
+            self._plugins.quotas.drop(pod)
             self._scheduler.forget(pod)
             self._pod_feed.drop(pod)
         if settle:
@@ -438,7 +419,7 @@ class OfflineCluster:
         if known is not None:
             self._scheduler.forget(known)
         self._scheduler.count(pod)
-        self._plugins.count(pod, ended=finished(pod))
+        self._plugins.quotas.put(pod, ended=finished(pod))
         self._pods.by_name[key] = pod
         self._pod_feed.put(pod)
 

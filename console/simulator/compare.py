@@ -41,9 +41,7 @@ _OF_NODES: Final = ("Node", "Device", "NodeResourceTopology", "ResourceSlice")
 class Variant:
     """One of the runs that are compared.
 
-    Attributes:
-        settings: of the webhook.
-        nodes: what describes the nodes in place of the input's; None for the input's own.
+    `nodes` stand in place of the input's.
     """
 
     settings: WebhookSettings
@@ -95,11 +93,6 @@ def variants(
 ) -> dict[str, Variant]:
     """What is to be run, by name; one alone where nothing is compared.
 
-    Args:
-        arguments: `compare` and `preference`.
-        configured: the settings of --config, or the defaults.
-        memory: bytes of a card by model, where the user states it.
-
     Raises:
         InputError: something cannot be used.
         SettingsError: likewise.
@@ -149,15 +142,7 @@ _ALIKE: Final = (GPU_CORE, GPU_MEMORY_RATIO)
 
 
 class Measure:
-    """Figures about the GPUs of a cluster, in percent of all usable ones.
-
-    Args:
-        cluster: with its nodes loaded.
-        mix: by which fragmentation is measured.
-
-    Attributes:
-        gpus: the number of usable GPUs.
-    """
+    """Figures about the GPUs of a cluster, in percent of all usable ones."""
 
     def __init__(self, cluster: OfflineCluster, mix: Mix) -> None:
         self._cluster = cluster
@@ -224,13 +209,6 @@ async def run(
     objects: Objects, wanted: Sequence[WantedPod], variant: Variant, seed: int | None, tell: Callable[[int], object]
 ) -> Run:
     """Run Pods in one way.
-
-    Args:
-        objects: of the cluster, in this way.
-        wanted: the Pods.
-        variant: the way.
-        seed: as for `OfflineCluster.in_process`.
-        tell: called with the number of Pods that are scheduled.
 
     Raises:
         InputError: an object cannot be used.

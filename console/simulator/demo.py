@@ -36,13 +36,7 @@ _PAGES: Final = ("first-hour.md", "concepts.md", "install.md")
 class DemoOutcome:
     """What the demo has shown.
 
-    Attributes:
-        results: the outcome for each Pod.
-        account: who holds what.
-        overgiven: devices and CPUs that are given twice, in words; empty as it should be.
-        guarded: whether the Binding by another user was refused.
-        foreign: what became of that Binding, in words.
-        means: on what it ran, in words.
+    `overgiven` is empty as it should be, and `guarded` says that a Binding by another user was refused.
     """
 
     results: Sequence[Result]
@@ -164,14 +158,7 @@ _STRAY: Final[dict[str, Any]] = {
 class Given:
     """The demo's input.
 
-    Attributes:
-        settings: the webhook's settings.
-        cluster: objects to load.
-        workload: Pods to create, in this order.
-        map: path of the device map; None to write none.
-        map_port: port on which the map is served at the end, until Ctrl-C; None to serve none.
-        browse: whether a browser is opened on the map that is served.
-        width: the largest width of what is printed, in columns.
+    `map_port` is where the map is served until Ctrl-C; None for nowhere. `width` is in columns.
     """
 
     settings: WebhookSettings
@@ -208,11 +195,6 @@ class Stage(Protocol):
 
 async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
     """Run the workload on a cluster, and print the outcome.
-
-    Args:
-        stage: an empty cluster.
-        given: objects to load, and Pods to create, in this order.
-        means: says on what it ran.
 
     Returns:
         Whether no device was given twice, and only koord-scheduler could bind a Pod that asks for devices.

@@ -327,11 +327,7 @@ def is_settings(obj: Mapping[str, Any], kind: str) -> bool:
 
 
 def stated_among(objects: Iterable[tuple[str, Mapping[str, Any], str]]) -> Mapping[str, Any] | None:
-    """The first ConfigMap with settings; None without one.
-
-    Args:
-        objects: where each is, the object, and its kind.
-    """
+    """The first ConfigMap with settings; None without one."""
     return next((obj for _, obj, kind in objects if is_settings(obj, kind)), None)
 
 

@@ -94,12 +94,7 @@ class Expectations(Struct, forbid_unknown_fields=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that had to be so.
-
-    Attributes:
-        name: what was expected, for people.
-        problems: how it is not so, a sentence each; empty if it is.
-    """
+    """One thing that had to be so."""
 
     name: str
     problems: tuple[str, ...] = ()

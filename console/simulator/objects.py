@@ -48,22 +48,10 @@ _COPIES: Final = frozenset({"ControllerRevision"})  # a Pod template that is kep
 class Objects:
     """What was read, each kind in the order of the input.
 
-    Attributes:
-        nodes: Nodes.
-        devices: Device objects.
-        topologies: NodeResourceTopologies.
-        groups: PodGroups, which state the sizes of gangs.
-        claims: ResourceSlices and ResourceClaims.
-        pods: Pods.
-        namespaces: Namespaces.
-        limits: LimitRanges and ResourceQuotas.
-        priorities: PriorityClasses.
-        runtimes: RuntimeClasses.
-        settings: the ConfigMap with the settings of an installation; None without one.
-        sources: Pods, and objects that have Pod templates, all in the order of the input.
-        found: how many objects of each kind there are in the input.
-        unused: kinds of which objects were left out.
-        notes: what was left out, a sentence each.
+    `groups` are PodGroups, `claims` ResourceSlices and ResourceClaims, `limits` LimitRanges and ResourceQuotas.
+    `settings` is the ConfigMap of an installation, `sources` has Pods and objects with Pod templates in the order
+    of the input. `found` counts objects by kind, `unused` those that were left out, and `notes` say which, a
+    sentence each.
     """
 
     nodes: list[Raw] = field(default_factory=list)
@@ -90,13 +78,7 @@ class Objects:
 
 
 class InputObject(NamedTuple):
-    """A Pod, or an object that creates Pods.
-
-    Attributes:
-        where: the file and the place in it.
-        kind: of the object.
-        object: as given, with its kind and apiVersion.
-    """
+    """A Pod, or an object that creates Pods."""
 
     where: str
     kind: str

@@ -41,25 +41,14 @@ _SOME_NODE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What admission made of a Pod.
-
-    Attributes:
-        pod: as it is created.
-        warnings: for its author.
-        added: devices that LimitRanges added before.
-    """
+    """What admission made of a Pod."""
 
     pod: Raw
     warnings: tuple[str, ...]
     added: tuple[AddedDefault, ...] = ()
 
     def for_another(self, pod: Mapping[str, Any], uid: str) -> Raw:
-        """What it makes of another Pod of the same template; both share all that is no Pod's own.
-
-        Args:
-            pod: the other one, as its author wrote it.
-            uid: its identity.
-        """
+        """What it makes of another Pod of the same template; both share all that is no Pod's own."""
         metadata = {key: value for key, value in self.pod["metadata"].items() if key not in OWN}
         own = {key: pod["metadata"][key] for key in OWN if key in pod["metadata"]}
         made = {**self.pod, "metadata": {**metadata, **own, "uid": uid}}
@@ -161,13 +150,7 @@ def _whole_devices(requests: Requests, types: DeviceTypes) -> dict[str, int]:
 
 
 def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: DeviceTypes) -> list[Raw]:
-    """Return the Pods of device plugins, each with an allocation of idle devices.
-
-    Args:
-        pods: all Pods of the cluster.
-        snapshot: makes a node's snapshot, with everything that annotations state.
-        types: the device types.
-    """
+    """Return the Pods of device plugins, each with an allocation of idle devices."""
     known: dict[tuple[str, str], int] = {}  # node and type -> devices that the kubelet's checkpoint accounts for
     taken: dict[str, set[str]] = {}
     assumed = []
@@ -200,12 +183,7 @@ def assume(pods: Iterable[Raw], snapshot: Callable[[str], NodeSnapshot], types: 
 
 
 def unnamed_products(pods: Iterable[Raw], adoption: Adoption) -> Iterator[str]:
-    """Say which products' Pods state what they hold although the settings do not count it, a sentence each.
-
-    Args:
-        pods: all Pods of the cluster.
-        adoption: what the settings count.
-    """
+    """Say which products' Pods state what they hold although the settings do not count it, a sentence each."""
     others = replace(adoption, peers=frozenset(Product) - adoption.peers)
     found = Counter((read.peer, read.evidence) for read in (read_foreign_pod(pod, others) for pod in pods) if read)
     for (peer, evidence), count in sorted(found.items()):

@@ -86,12 +86,7 @@ _BYTES: Final = ("memory", "ephemeral-storage", "gpu-memory")
 class NodeCandidate:
     """The part of a node that the predicates read.
 
-    Attributes:
-        name: the node's name.
-        labels: the node's labels.
-        taints: the node's taints.
-        unschedulable: whether it is cordoned.
-        allocatable: amounts by resource, in milli-CPUs, bytes and units.
+    `allocatable` has amounts by resource, in milli-CPUs, bytes and units.
     """
 
     name: str
@@ -119,11 +114,7 @@ def why_not(
 ) -> str | None:
     """Why a Pod does not fit on a node; None if it does.
 
-    Args:
-        spec: the Pod's spec.
-        asked: the sum of the Pod's requests.
-        node: the node.
-        used: the sum of the requests of the node's Pods.
+    `asked` is the sum of the Pod's requests, `used` that of the node's Pods.
     """
     tolerations = spec.get("tolerations") or ()
     if node.unschedulable and not tolerated(UNSCHEDULABLE, tolerations):
@@ -178,9 +169,7 @@ def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def best(scores: Mapping[str, int], among: Callable[[Sequence[str]], str] = min) -> str:
     """Choose the node with the highest score.
 
-    Args:
-        scores: by node, at least one.
-        among: chooses among the sorted names of nodes with equal scores; by default the first.
+    `among` chooses among the sorted names of nodes with equal scores.
     """
     highest = max(scores.values())
     return among(sorted(name for name, score in scores.items() if score == highest))
@@ -227,12 +216,8 @@ def _told_apart(pod: Mapping[str, Any], only: str | None) -> bytes:
 class KubeScheduler:
     """Finds nodes for Pods.
 
-    Args:
-        way: calls the webhook, which is the extender.
-        schedulers: `spec.schedulerName` of the Pods for which the extender is called.
-        among: chooses among the sorted names of nodes with equal scores.
-        managed: resources that only the extender accounts for if a Node does not state them.
-        plain: chooses a node for a Pod of another scheduler among those on which it fits; None for the first by name.
+    `managed` are resources that only the extender accounts for if a Node does not state them. `plain` chooses a
+    node for a Pod of another scheduler among those on which it fits; by default it is the first by name.
     """
 
     def __init__(
@@ -335,10 +320,6 @@ class KubeScheduler:
     async def find(self, pod: Mapping[str, Any], only: str | None = None) -> str | tuple[str, ...]:
         """Find a node for a Pod.
 
-        Args:
-            pod: the Pod as admitted.
-            only: the one node that is a candidate; None for all.
-
         Returns:
             The node's name, or why there is none, a line each.
         """
@@ -390,11 +371,7 @@ class KubeScheduler:
     ) -> Sequence[str]:
         """The nodes on which a Pod fits, by name; `why_not` has the reason for each of the others.
 
-        Args:
-            spec: of the Pod.
-            asked: the sum of its requests.
-            left: resources that do not count on a node that does not state them.
-            names: of the nodes that are looked at.
+        `left` are resources that do not count on a node that does not state them.
         """
         asks = frozenset((what, much, what in left) for what, much in asked.items() if much)
         if names is self._names:
@@ -438,13 +415,7 @@ _NEVER: Final = "Never"
 
 
 class Preemption:
-    """Finds whom Pods would evict, in a cluster that does not change meanwhile.
-
-    Args:
-        way: calls the webhook.
-        scheduler: knows the nodes.
-        pods: all Pods that are there.
-    """
+    """Finds whom Pods would evict, in a cluster that does not change meanwhile."""
 
     def __init__(self, way: api.Api, scheduler: KubeScheduler, pods: Iterable[Raw]) -> None:
         self._api = way
@@ -457,12 +428,7 @@ class Preemption:
         self._least = min((_priority(pod) for on in self._there.values() for pod in on), default=math.inf)
 
     async def told(self, pod: Raw, only: str | None) -> str:
-        """Say whom a Pod would evict, and from which node; "" if that would not help it, or it evicts nobody.
-
-        Args:
-            pod: that fits nowhere.
-            only: the one node that is a candidate; None for all.
-        """
+        """Say whom a Pod would evict, and from which node; "" if that would not help it, or it evicts nobody."""
         spec = pod["spec"]
         if spec.get("preemptionPolicy") == _NEVER or _priority(pod) <= self._least or spec.get("schedulingGates"):
             return ""

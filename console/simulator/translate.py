@@ -50,10 +50,7 @@ _OURS: Final = (*HINT_ANNOTATIONS, DEVICE_ORDER)
 class Rewritten:
     """A Pod in another dialect.
 
-    Attributes:
-        pod: as written; as given where something is missing.
-        missing: why it cannot be written so, a sentence each.
-        notes: what its author should know.
+    `missing` says why it cannot be written so; the Pod is then as given.
     """
 
     pod: Raw
@@ -62,13 +59,7 @@ class Rewritten:
 
 
 def rewrite(pod: Raw, dialect: Dialect, types: DeviceTypes) -> Rewritten:
-    """Write what a Pod asks of a dialect's type in that dialect; the rest of the Pod stays as it is.
-
-    Args:
-        pod: in any dialect that is read.
-        dialect: to write it in.
-        types: the table for its namespace.
-    """
+    """Write what a Pod asks of a dialect's type in that dialect; the rest of the Pod stays as it is."""
     reading = read_asks(pod, types, implied=False)
     if reading.problems:
         return Rewritten(pod, tuple(map(str, reading.problems)))
@@ -132,11 +123,7 @@ TARGETS: Final = (*_OWN, *(one.name for one in PEERS))
 class Translated:
     """What became of one object.
 
-    Attributes:
-        about: kind, namespace and name.
-        object: as it is now; None if it is refused, or cannot be written in the dialect.
-        refusals: why not, a sentence each.
-        warnings: for its author.
+    `object` is None if it is refused, or cannot be written in the dialect; `refusals` say why.
     """
 
     about: str

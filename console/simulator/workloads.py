@@ -31,14 +31,7 @@ _DEEPEST: Final = 8  # owners of owners
 
 
 class OwnedPod(NamedTuple):
-    """A Pod of the input that an object of the input has created.
-
-    Attributes:
-        name: of the Pod.
-        node: where it is bound; "" while it is not.
-        finished: it has ended.
-        labels: of the Pod.
-    """
+    """A Pod of the input that an object of the input has created."""
 
     name: str
     node: str
@@ -47,11 +40,7 @@ class OwnedPod(NamedTuple):
 
 
 class Owners:
-    """The objects of the input by what they created.
-
-    Args:
-        sources: all Pods, and objects that create Pods.
-    """
+    """The objects of the input by what they created."""
 
     def __init__(self, sources: Iterable[InputObject]) -> None:
         self._by_uid: dict[str, int] = {}
@@ -198,11 +187,7 @@ _OUTSIDE: Final = re.compile(r"[^a-z0-9]+")
 class FoundTemplate:
     """A Pod template in an object.
 
-    Attributes:
-        pod: the Pod that is made of it, with the object's name.
-        place: where it is in the object.
-        names: of its Pods.
-        told: how many there are and why, for people.
+    `told` says how many Pods there are and why.
     """
 
     pod: Raw
@@ -291,12 +276,7 @@ class WantedPod:
 
 @dataclass(slots=True)
 class Created:
-    """What objects create.
-
-    Attributes:
-        pods: in the order of the input.
-        notes: what is not created, and what is assumed, a sentence each.
-    """
+    """What objects create."""
 
     pods: list[WantedPod] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -341,13 +321,7 @@ _REPLICATED: Final = ("Deployment", "ReplicaSet", "ReplicationController", "Stat
 class _Creation:
     """Creates the Pods of one object.
 
-    Attributes:
-        obj: the object.
-        kind: its kind.
-        there: its Pods in the input.
-        nodes: all Nodes.
-        notes: collects what is not created and why.
-        about: its kind, namespace and name.
+    `there` are its Pods in the input; `notes` get what is not created and why.
     """
 
     obj: Raw

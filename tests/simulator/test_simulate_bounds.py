@@ -301,7 +301,7 @@ def test_a_quota_counts_the_pods_in_all_its_scopes(spec: Raw, scope: Any, inside
     if isinstance(scope, tuple):
         one = {"scopeName": "PriorityClass", "operator": scope[0], "values": scope[1]}
         scope = {"scopeSelector": {"matchExpressions": [one]}}
-    assert apiserver._matches({"spec": {"containers": [{"name": "c"}], **spec}}, scope) is inside
+    assert apiserver._matches({"containers": [{"name": "c"}], **spec}, scope) is inside
 
 
 @pytest.mark.parametrize(
