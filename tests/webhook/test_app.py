@@ -604,6 +604,8 @@ async def test_metrics_are_prometheus_text_of_what_happened(world: World, client
         "koordgate_ledger_changes_total 1.0",
     ):
         assert line in text
+    for path in ("/mutate-pod", "/scheduler/filter"):
+        assert 0 < metric(world.parts, "koordgate_request_seconds_sum", path=path) < 60
 
 
 # --- the end, over TLS

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from fake_kube import FakeKube, answer, hold, hold_answer, lose_answer
 from trials import examples
+from waiting import Waits
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, KubeError, Unreachable
@@ -48,30 +49,6 @@ class Clock:
 
     def forward(self, **by: float) -> None:
         self.now += timedelta(**by)
-
-
-class Waits:
-    """Stands in for sleep: a sleeper continues when the test allows it."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._sleeping: asyncio.Queue[asyncio.Event] = asyncio.Queue()
-        self._asleep: asyncio.Event | None = None
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        woken = asyncio.Event()
-        self._sleeping.put_nowait(woken)
-        await woken.wait()
-
-    async def pass_once(self) -> None:
-        """Wait until the sleeper has woken, worked, and fallen asleep again."""
-        (self._asleep or await self.fell_asleep()).set()
-        self._asleep = await self.fell_asleep()
-
-    async def fell_asleep(self) -> asyncio.Event:
-        async with asyncio.timeout(10):
-            return await self._sleeping.get()
 
 
 @pytest.fixture

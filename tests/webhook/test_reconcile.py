@@ -193,23 +193,6 @@ async def test_repeated_binds_do_not_keep_what_is_not_bound(world: World) -> Non
     assert answers[-6:] == [False] * 6
 
 
-async def test_what_became_due_between_two_rounds_is_released_before_the_next(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconcile_module, "_SOONEST_S", 0.01)
-    world.show(gpu_pod("p"))
-    await world.mutate(binds(binding("p", "n1")))
-    await reconcile(world)
-    timer = asyncio.create_task(world.parts.reconciler.run_timer(3600))
-    world.clock.now += GRACE // 2 + 1
-    await reconcile(world)
-    world.clock.now += GRACE + 1
-    timer.cancel()
-    timer = asyncio.create_task(world.parts.reconciler.run_timer(3600))
-    await world.fake.until(lambda: world.holders() == [])
-    timer.cancel()
-
-
 async def test_what_is_seen_by_one_round_is_marked_and_released_when_it_is_due_without_another_round(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

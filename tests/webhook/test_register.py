@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 from fake_kube import FakeKube, answer, drop, hold, hold_answer
+from waiting import Waits
 
 from koordgate.kube.client import KubeClient
 from webhook.settings import Certificate, CertificateFiles, Identity
@@ -26,24 +27,6 @@ MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations"
 SECRET = "/api/v1/namespaces/koordgate-system/secrets/koordgate-tls"
 IDENTITY = Identity(mutating="ours", validating="ours")
-
-
-class Waits:
-    """Stands in for sleep: a sleeper continues when the test allows it."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._sleeping: asyncio.Queue[asyncio.Event] = asyncio.Queue()
-
-    async def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-        woken = asyncio.Event()
-        self._sleeping.put_nowait(woken)
-        await woken.wait()
-
-    async def fell_asleep(self) -> asyncio.Event:
-        async with asyncio.timeout(10):
-            return await self._sleeping.get()
 
 
 class Clock:
