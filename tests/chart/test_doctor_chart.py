@@ -18,6 +18,7 @@ HOOK = "helm.sh/hook"
 EVERYTHING = {
     "gangs": {"allOrNothing": True},
     "dra": {"taints": True},
+    "headroom": {"mode": "taint"},
     "map": {"enabled": True},
     "reporter": {"kubelet": {"configz": True}},
 }

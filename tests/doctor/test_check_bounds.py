@@ -459,6 +459,29 @@ def test_rights_follow_from_the_settings(yaml: str, resource: str, verbs: str) -
     assert {one.account for one in asked} <= {"koordgate"}
 
 
+@pytest.mark.parametrize(
+    ("yaml", "names"),
+    [
+        ("", ["", "koordgate-extender-tls", "koordgate-scheduler-tls", "koordgate-tls"]),
+        ("scheduler: {clientCertificates: false}", ["", "koordgate-extender-tls", "koordgate-tls"]),
+        ("certificate: {files: {certificate: /a, key: /b, authority: /c}}", []),
+    ],
+)
+def test_secrets_are_asked_for_where_the_webhook_makes_them(yaml: str, names: list[str]) -> None:
+    asked = [one for one in needed(parse(yaml), reporter=False, configz=False) if one.resource == "secrets"]
+    assert sorted({one.name for one in asked}) == names
+    assert {one.namespace for one in asked} <= {SPACE}
+
+
+def test_the_reporter_needs_more_where_its_settings_ask_for_more() -> None:
+    few, many = (
+        {one for one in needed(SETTINGS, reporter=True, configz=more, policies=more) if one.account != "koordgate"}
+        for more in (False, True)
+    )
+    assert {str(one) for one in many - few} == {"get nodes/proxy", "list clusterpolicies.nvidia.com"}
+    assert few < many
+
+
 def test_the_plainest_that_a_dialect_can_say_is_tried() -> None:
     on = {one.name: DialectSettings(True, (), "1Mi" if one.sized else "") for one in PEERS}
     planned, _ = trials.plan(WebhookSettings(dialects=on), "team", dict.fromkeys(POLICIES, "Deny"))
