@@ -104,26 +104,15 @@ class TypicalOf:
         return many
 
 
-@dataclass(frozen=True, slots=True)
-class Typical:
-    """A mix in the form that the index takes."""
-
-    number: int  # distinguishes this mix from others that the same index was given before
-    kinds: Mapping[str, TypicalOf]  # by device type
-
-
-NOTHING_TYPICAL: Final = Typical(0, {})
-
-
-def typical(mix: Mix, number: int) -> Typical:
-    """Turn a mix into the form that the index takes."""
+def typical(mix: Mix) -> dict[str, TypicalOf]:
+    """Turn a mix into the form that the index takes, by device type."""
     kinds: dict[str, dict[tuple[object, ...], list[tuple[TypicalRequest, DeviceAsk]]]] = {}
     for one in mix.requests:
         if one.ask is not None:
             each = replace(one.ask, count=1)
             kinds.setdefault(each.type.name, {}).setdefault((each, one.models), []).append((one, one.ask))
     bare = sum(one.weight for one in mix.requests if one.ask is None)
-    return Typical(number, {kind: _typical_of(list(groups.values()), bare) for kind, groups in kinds.items()})
+    return {kind: _typical_of(list(groups.values()), bare) for kind, groups in kinds.items()}
 
 
 def _typical_of(groups: Sequence[Sequence[tuple[TypicalRequest, DeviceAsk]]], bare: int) -> TypicalOf:
@@ -448,25 +437,22 @@ class Fragments:
         self._sizes = sizes
         self._memo = memo
         self._fits = fits
-        self._typical = NOTHING_TYPICAL
+        self._kinds: Mapping[str, TypicalOf] = {}  # what is stated by type has this order
+        self._number = 0  # distinguishes this mix from those that were given before
 
     def typify(self, mix: Mix) -> None:
         """Take this mix from now on."""
-        self._typical = typical(mix, self._typical.number + 1)
+        self._kinds = typical(mix)
+        self._number += 1
 
     @property
     def steps(self) -> Ints:
         """The growth that makes a difference, types x 1: `STEP` points in the mean over the requests for each type."""
-        return np.array([[STEP * of.total] for of in self._typical.kinds.values()], np.int64).reshape(-1, 1)
-
-    @property
-    def kinds(self) -> Mapping[str, TypicalOf]:
-        """The typical requests by device type; what is stated by type has this order."""
-        return self._typical.kinds
+        return np.array([[STEP * of.total] for of in self._kinds.values()], np.int64).reshape(-1, 1)
 
     def now(self, nodes: int) -> Ints:
         """The fragmentation of the first `nodes` nodes, types x nodes."""
-        key = ("fragmentation", self._typical.number)
+        key = ("fragmentation", self._number)
         return self._memo.get(key, nodes, lambda at: self._with(_NOTHING, at, nodes, smallest=True))
 
     def growth(self, query: Query, nodes: int, *, smallest: bool) -> Ints:
@@ -479,7 +465,7 @@ class Fragments:
         def compute(at: At) -> Ints:
             return self._with(query, at, nodes, smallest=smallest) - before[:, at]
 
-        return self._memo.get(("growth", self._typical.number, query, smallest), nodes, compute)
+        return self._memo.get(("growth", self._number, query, smallest), nodes, compute)
 
     def spare(self, kind: str, usable: Ints, in_use: Bools, nodes: Ints) -> Bools:
         """In which states nodes may be begun although they are idle: more are than the Pods need that take a whole one.
@@ -489,7 +475,7 @@ class Fragments:
         requests ask for. A share counts as a device there. CPU and memory do not count.
         `usable`: how many devices of the type a node in each state has on which something may land.
         """
-        table, of = self._tables.get(kind), self._typical.kinds.get(kind)
+        table, of = self._tables.get(kind), self._kinds.get(kind)
         if table is None or of is None:
             return np.zeros(len(usable), np.bool_)
         whole = self._asked_whole(kind, table, of, len(usable))
@@ -515,7 +501,7 @@ class Fragments:
                 whole |= (usable == count) & (there[of_class, at] == count)
             return whole
 
-        return self._memo.get(("asked whole", self._typical.number, kind), nodes, compute)
+        return self._memo.get(("asked whole", self._number, kind), nodes, compute)
 
     def _with(self, query: Query, at: At, nodes: int, *, smallest: bool) -> Ints:
         """The fragmentation with a query, types x nodes."""
@@ -525,8 +511,8 @@ class Fragments:
         def compute(part: At) -> Ints:
             count = part.stop - part.start if isinstance(part, slice) else len(part)
             cpu, memory = (left_of_node(node, name, asked.get(name, 0), part, count) for name in ("cpu", "memory"))
-            measured = np.zeros((len(self._typical.kinds), count), np.int64)
-            for line, (kind, of) in enumerate(self._typical.kinds.items()):
+            measured = np.zeros((len(self._kinds), count), np.int64)
+            for line, (kind, of) in enumerate(self._kinds.items()):
                 table = self._tables.get(kind)
                 if table is not None:
                     there = self._found(kind, table, of, nodes)[:, part]
@@ -539,7 +525,7 @@ class Fragments:
             return measured
 
         lines = max((want.count for want in wants), default=1)
-        return _in_parts(compute, at, lines * max((len(of.classes) for of in self._typical.kinds.values()), default=1))
+        return _in_parts(compute, at, lines * max((len(of.classes) for of in self._kinds.values()), default=1))
 
     def _found(self, kind: str, table: TypeTable, of: TypicalOf, nodes: int) -> Small:
         """What typical requests find now on the devices of a type."""
@@ -548,7 +534,7 @@ class Fragments:
             lines = len(table.usable(slice(0)))
             return _in_parts(lambda part: found(of, Stock.of(table, part, of.pair)), at, lines * len(of.classes))
 
-        return self._memo.get(("found", self._typical.number, kind), nodes, compute)
+        return self._memo.get(("found", self._number, kind), nodes, compute)
 
     def _order(self, kind: str, table: TypeTable, of: TypicalOf, size: Size | None, nodes: int) -> Ints:
         """The order in which the devices of a type are taken now."""

@@ -58,6 +58,7 @@ from allocator.wire.values import (
     as_text,
     parse_json,
     read_amount,
+    stated,
     write_amount,
 )
 
@@ -105,17 +106,15 @@ def _write_share(share: Share, kind: DeviceType | None, domain: str) -> dict[str
     entry: dict[str, Any] = {"minor": share.minor, "resources": amounts}
     if share.id:  # Koordinator leaves an empty one out
         entry["id"] = share.id
-    extension: dict[str, Any] = {}
-    if share.functions:
-        extension["vfs"] = [_write_function(function) for function in share.functions]
-    template = kind.template_of(share.amounts) if kind else ""
-    if template:
-        extension["gpuSharedResourceTemplate"] = template  # Koordinator's key, for every type
-    return {**entry, "extension": extension} if extension else entry
+    extension = stated(
+        vfs=[_write_function(function) for function in share.functions],
+        gpuSharedResourceTemplate=kind.template_of(share.amounts) if kind else "",  # Koordinator's key, for every type
+    )
+    return {**entry, **stated(extension=extension)}
 
 
 def _write_function(function: Function) -> dict[str, Any]:
-    return {**({"minor": function.minor} if function.minor else {}), "busID": function.bus_id}
+    return {**stated(minor=function.minor), "busID": function.bus_id}
 
 
 def in_any_form(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -257,20 +256,18 @@ class ResourceStatus:
 
 def write_resource_status(status: ResourceStatus) -> str:
     """Write the annotation's value, NUMA nodes and pools in the order of their numbers."""
-    value: dict[str, Any] = {}
-    if status.cpus:
-        value["cpuset"] = format_cpuset(status.cpus)
-    if status.numa:
-        value["numaNodeResources"] = [_write_numa(one) for one in sorted(status.numa, key=lambda one: one.node)]
-    if status.pools:
-        ordered = sorted(status.pools, key=lambda pool: (pool.socket, pool.node))
-        value["cpuSharedPools"] = [write_pool(PoolCpus(pool.socket, pool.node)) for pool in ordered]
+    pools = sorted(status.pools, key=lambda pool: (pool.socket, pool.node))
+    value = stated(
+        cpuset=format_cpuset(status.cpus),
+        numaNodeResources=[_write_numa(one) for one in sorted(status.numa, key=lambda one: one.node)],
+        cpuSharedPools=[write_pool(PoolCpus(pool.socket, pool.node)) for pool in pools],
+    )
     return json.dumps(value, separators=(",", ":"))
 
 
 def _write_numa(numa: NumaResources) -> dict[str, Any]:
     resources = {name: write_amount(name, amount) for name, amount in sorted(numa.amounts.items())}
-    return {"node": numa.node, **({"resources": resources} if resources else {})}
+    return {"node": numa.node, **stated(resources=resources)}
 
 
 def read_resource_status(annotations: Mapping[str, Any], *, own: bool = False) -> ResourceStatus | None:
@@ -320,15 +317,7 @@ def write_allocation(
 
 def _status(share: CpuShare) -> ResourceStatus:
     numa = tuple(
-        NumaResources(
-            one.node,
-            {
-                **({"cpu": one.milli} if one.milli else {}),
-                **({"memory": one.memory} if one.memory else {}),
-                **dict(one.others),
-            },
-        )
-        for one in share.numa
+        NumaResources(one.node, {**stated(cpu=one.milli, memory=one.memory), **dict(one.others)}) for one in share.numa
     )
     # CPU proposal, "Resource status": for Pods without CPUs of their own the status lists the pools to run in.
     pools = () if share.cpus else tuple(PoolCpus(one.socket, one.node) for one in share.numa)
