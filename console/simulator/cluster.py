@@ -18,10 +18,11 @@ from console.simulator import api, apiserver
 from console.simulator.account import Account, ClusterObjects
 from console.simulator.apiserver import AddedDefault
 from console.simulator.documents import InputError
-from console.simulator.running import Admissions, Admitted, PodReader, assume, template_of, unnamed_products
+from console.simulator.running import MAX_TEMPLATES, Admitted, PodReader, assume, template_of, unnamed_products
 from console.simulator.scheduler import KubeScheduler, Plain, Preemption, allocatable, finished, managed
 from koordgate.kube.resource import PLUGIN_POD_GROUPS
 from webhook.assembly import Parts
+from webhook.boundedcache import BoundedCache
 from webhook.ledger.store import MemoryStore
 from webhook.settings import WebhookSettings, adoption_of, types_of, without_gathering
 from webhook.view.claimfeed import ClaimFeed, SliceFeed
@@ -135,7 +136,8 @@ class OfflineCluster:
         }
         self._group_feed = GroupFeed(view, PLUGIN_POD_GROUPS.group, self._complain(gang.KIND))
         self._pod_feed = PodFeed(view, parts.reconciler.ended, parts.reconciler.bound, types, PodReader())
-        self._admissions = Admissions()
+        # A template -> what admission made of its Pods; forgotten when Nodes or namespaces change.
+        self._admissions: BoundedCache[bytes, Admitted] = BoundedCache(MAX_TEMPLATES)
         self._plugins = apiserver.ApiPlugins(parts, self._complain("LimitRange"), self.notes.append)
         parts.gang_controller.lift = self._lift
 

@@ -36,8 +36,21 @@ _VERSIONS: Final = {
     "RuntimeClass": RUNTIME_CLASSES.api_version,
 }
 _GROUPS_READ: Final = frozenset(one.group for versions in ALL_POD_GROUPS for one in versions)
-_NAMESPACED: Final = frozenset({"Pod", gang.KIND, "ResourceClaim", "LimitRange", "ResourceQuota"})
 _TOOLS: Final = "; of a folder for Helm or kustomize, give what `helm template` or `kubectl kustomize` makes of it"
+_LISTS: Final = {
+    "Node": "nodes",
+    "Device": "devices",
+    nodetopology.KIND: "topologies",
+    gang.KIND: "groups",
+    **dict.fromkeys(("ResourceSlice", "ResourceClaim"), "claims"),
+    "Pod": "pods",
+    "Namespace": "namespaces",
+    **dict.fromkeys(("LimitRange", "ResourceQuota"), "limits"),
+    "PriorityClass": "priorities",
+    "RuntimeClass": "runtimes",
+}
+"""Kind -> the list of `Objects` that has it."""
+
 _CLUSTER_WIDE: Final = frozenset(
     {"Node", "Device", nodetopology.KIND, "ResourceSlice", "Namespace", "PriorityClass", "RuntimeClass"}
 )
@@ -75,6 +88,12 @@ class Objects:
         """What describes the nodes, the namespaces, and what these limit."""
         about = [*self.namespaces, *self.limits, *self.priorities, *self.runtimes]
         return [*self.nodes, *self.devices, *self.topologies, *self.claims, *about]
+
+    def leave_out(self, note: str, kind: str) -> None:
+        """Note that an object is not used; of many of one kind, only the number is reported in the end."""
+        self.unused[kind] += 1
+        if self.unused[kind] <= _MAX_TOLD:
+            self.notes.append(note)
 
 
 class InputObject(NamedTuple):
@@ -158,37 +177,23 @@ def _identified(where: str, document: object, default: str) -> tuple[Raw, str]:
 
 def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[str, str, str], str]) -> None:
     objects.found[kind] += 1
-    lists = {
-        "Node": objects.nodes,
-        "Device": objects.devices,
-        nodetopology.KIND: objects.topologies,
-        gang.KIND: objects.groups,
-        "ResourceSlice": objects.claims,
-        "ResourceClaim": objects.claims,
-        "Pod": objects.pods,
-        "Namespace": objects.namespaces,
-        "LimitRange": objects.limits,
-        "ResourceQuota": objects.limits,
-        "PriorityClass": objects.priorities,
-        "RuntimeClass": objects.runtimes,
-    }
-    if kind not in lists and _is_file_of_a_program(obj, kind):
+    if kind not in _LISTS and _is_file_of_a_program(obj, kind):
         rendered = "; for what it changes, give the output of `kubectl kustomize`" if kind == "Kustomization" else ""
-        _leave_out(f"{where}: {kind} is not used{rendered}", kind, objects)
+        objects.leave_out(f"{where}: {kind} is not used{rendered}", kind)
         return
     name = _name(where, obj, kind, objects.found[kind])
     version = obj.get("apiVersion") or _VERSIONS.get(kind, "v1")
     of = f" of {version}" * (kind == gang.KIND and str(version).partition("/")[0] not in _GROUPS_READ)
-    creates = not of and kind not in {*lists, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
-    if strange := refused(obj, kind) if not (kind in lists or creates) else "":
+    creates = not of and kind not in {*_LISTS, *_COPIES, *_UNUSED} and _creates(where, obj, kind)
+    if strange := refused(obj, kind) if not (kind in _LISTS or creates) else "":
         raise InputError(f"{where}: {strange}; the API server would refuse it; correct it")
-    if of or (kind not in lists and not creates):
+    if of or (kind not in _LISTS and not creates):
         if is_settings(obj, kind):
             objects.settings = objects.settings or obj
         elif kind not in _UNUSED and not (kind == "ConfigMap" and name == _ABOUT_SNAPSHOT):
-            _leave_out(f"{where}: {kind} {name}{of} is not used", kind, objects)
+            objects.leave_out(f"{where}: {kind} {name}{of} is not used", kind)
         return
-    own = kind in lists or must_have_pods(obj, kind)
+    own = kind in _LISTS or must_have_pods(obj, kind)
     wrong = wrong_shape(kind if own else "", obj) or refused(obj, kind)
     if wrong:
         raise InputError(f"{where}: {kind} {name}: {wrong}; the API server would refuse it; correct it")
@@ -199,8 +204,8 @@ def _take(where: str, obj: Raw, kind: str, objects: Objects, seen: dict[tuple[st
         raise InputError(f"{where}: {kind} {full_name} is already in {seen[key]}; remove or rename one of them")
     seen[key] = where
     taken = {"apiVersion": version, "kind": kind, **obj}
-    if kind in lists:
-        lists[kind].append(taken)
+    if kind in _LISTS:
+        getattr(objects, _LISTS[kind]).append(taken)
     if kind == "Pod" or creates:
         objects.sources.append(InputObject(where, kind, taken))
 
@@ -212,15 +217,13 @@ def _is_file_of_a_program(obj: Raw, kind: str) -> bool:
 
 def _name(where: str, obj: Raw, kind: str, number: int) -> str:
     """The name of an object; one that states generateName is given a name, as the API server does."""
-    metadata = obj.get("metadata")
-    if isinstance(metadata, dict) and not metadata.get("name"):
-        beginning = metadata.get("generateName")
-        if isinstance(beginning, str) and beginning:
-            metadata["name"] = generated_name(beginning, kind, number)
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not name:
+    metadata = obj["metadata"] if isinstance(obj.get("metadata"), dict) else {}
+    beginning = metadata.get("generateName")
+    if not metadata.get("name") and beginning and isinstance(beginning, str):
+        metadata["name"] = generated_name(beginning, kind, number)
+    if not metadata.get("name"):
         raise InputError(f"{where}: the {kind} has no metadata.name; give it one")
-    return str(name)
+    return str(metadata["name"])
 
 
 def _creates(where: str, obj: Raw, kind: str) -> bool:
@@ -231,13 +234,6 @@ def _creates(where: str, obj: Raw, kind: str) -> bool:
             raise InputError(f"{where}: {kind} {name} has no Pod spec where one must be; write spec.template.spec")
         return True
     return bool(pods_in(obj, kind))
-
-
-def _leave_out(note: str, kind: str, objects: Objects) -> None:
-    """Note that an object is not used; of many of one kind, only the number is reported in the end."""
-    objects.unused[kind] += 1
-    if objects.unused[kind] <= _MAX_TOLD:
-        objects.notes.append(note)
 
 
 def generated_name(beginning: str, *of: object) -> str:

@@ -11,7 +11,7 @@ are therefore admitted and read alike. A cluster of a hundred thousand Pods has 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -25,17 +25,17 @@ from allocator.wire.foreignpods import Adoption, read_foreign_pod
 from allocator.wire.podallocated import write_annotations
 from console.simulator.apiserver import AddedDefault
 from console.simulator.assumed import ASSUMED, REPLICA
+from webhook.boundedcache import BoundedCache
 from webhook.settings import WebhookSettings
 from webhook.view.loads import Requests
 from webhook.view.podinfo import PodInfo, read_other_pod, read_pod_info
 
 Raw = dict[str, Any]
-T = TypeVar("T")
 
 OWN: Final = ("name", "uid", "generateName", "resourceVersion", "creationTimestamp", "managedFields")
 """What of a Pod's metadata is its own, and no part of a template."""
 
-_MAX: Final = 4096  # templates that are remembered of each kind
+MAX_TEMPLATES: Final = 4096  # that are remembered (make bench NAME=simulate)
 _SOME_NODE: Final = "-"
 
 
@@ -56,30 +56,11 @@ class Admitted:
         return {**made, "status": pod["status"]} if "status" in pod else made
 
 
-class Admissions:
-    """Remembers what admission made of Pods, until what it depends on changes."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Admitted] = {}
-
-    def get(self, key: bytes) -> Admitted | None:
-        """What it made of a Pod of this template; None if that is not known."""
-        return self._known.get(key)
-
-    def put(self, key: bytes, made: Admitted) -> None:
-        """Remember what it made of a Pod."""
-        _bounded(self._known)[key] = made
-
-    def clear(self) -> None:
-        """Forget everything, because Nodes or namespaces changed."""
-        self._known.clear()
-
-
 class PodReader:
     """Reads Pods as `read_pod_info` does; what those of one template ask for is read once."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, PodInfo] = {}
+        self._known: BoundedCache[bytes, PodInfo] = BoundedCache(MAX_TEMPLATES)
 
     def __call__(self, obj: Mapping[str, Any], known: PodInfo | None, types: DeviceTypes) -> PodInfo | None:
         """Read a Pod; `known` is what was known of it."""
@@ -92,7 +73,7 @@ class PodReader:
         read = read_pod_info(obj, None, types)
         if read is not None and read.asks:
             # What a bound Pod asks for is not read again, whatever its annotations have come to say.
-            _bounded(self._known)[key] = replace(read, node=read.node or _SOME_NODE)
+            self._known.put(key, replace(read, node=read.node or _SOME_NODE))
         return read
 
 
@@ -109,12 +90,6 @@ def _asked_by(pod: Mapping[str, Any]) -> bytes:
     annotations = {key: value for key, value in written.items() if not is_allocation_annotation(key)}
     about = [metadata.get("namespace"), metadata.get("labels"), annotations]
     return orjson.dumps([*about, {key: value for key, value in spec.items() if key != "nodeName"}])
-
-
-def _bounded(known: dict[bytes, T]) -> dict[bytes, T]:
-    if len(known) >= _MAX:
-        known.clear()
-    return known
 
 
 def counting_all(settings: WebhookSettings) -> WebhookSettings:

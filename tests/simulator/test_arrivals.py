@@ -10,8 +10,6 @@ from console.simulator.arrivals import Arrivals, key_of
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 from console.simulator.workloads import WantedPod
 
-Raw = dict[str, Any]
-
 
 async def arrive(wanted: Sequence[WantedPod], cpu: str = "4") -> tuple[list[Result], list[tuple[str, int]], list[int]]:
     """The results; each Pod that was scheduled with how many Pods there were; and what was told."""
@@ -50,14 +48,6 @@ async def test_pods_of_two_priorities_are_all_created_first(key: str) -> None:
     classes = every[key]
     _, scheduled, _ = await arrive([wanted(name, **{key: of}) for name, of in zip("abc", classes, strict=True)])
     assert scheduled == [("c", 3), ("a", 3), ("b", 3)]
-
-
-async def test_a_pod_without_a_priority_is_one_of_priority_0() -> None:
-    pods = [wanted("minus", priority=-1), wanted("none"), wanted("zero", priority=0), wanted("one", priority=1)]
-    pods.append(wanted("two", priority=2))
-    _, scheduled, told = await arrive(pods, cpu="9")
-    assert [name for name, _ in scheduled] == ["two", "one", "none", "zero", "minus"]
-    assert told == [1, 2, 3, 4, 5]
 
 
 async def test_a_pod_that_follows_is_created_once_the_one_before_it_runs() -> None:
@@ -100,7 +90,3 @@ async def test_a_pod_that_follows_one_that_has_ended_waits() -> None:
     there = {key_of(ended.pod): Result(ended.pod, PodFate.DENIED)}
     _, after = await Arrivals(cluster, there).run([ended, wanted("after", follows="ended")])
     assert after.state is PodFate.NOT_CREATED
-
-
-async def test_nothing_arrives_where_nothing_is_wanted() -> None:
-    assert await arrive([]) == ([], [], [])

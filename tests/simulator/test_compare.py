@@ -8,7 +8,6 @@ import pytest
 from simulator.clusters import asking, device, gpus, held, machine, node, saved
 
 from console.simulator import compare
-from console.simulator.cluster import PodFate
 from console.simulator.compare import Variant
 from console.simulator.objects import Objects
 from console.simulator.workloads import WantedPod
@@ -101,14 +100,6 @@ def test_what_cannot_be_compared_is_told(name: str, tmp_path: Path, capsys: pyte
     assert said in capsys.readouterr().err
 
 
-def test_settings_that_name_no_node_and_nodes_that_are_none_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pods = saved(tmp_path, [gpus("a", 10)], "pods.json")
-    assert main(["simulate", "-f", saved(tmp_path, objects()), "--compare", f"x={pods}"]) == 2
-    assert "has no Node; give Nodes, or settings of the webhook" in capsys.readouterr().err
-
-
 async def test_the_mix_that_the_settings_state_measures_in_place_of_that_of_the_pods() -> None:
     pods = [gpus("half", 50), asking("none"), gpus("whole", 100)]
     fragmented = []
@@ -118,22 +109,3 @@ async def test_the_mix_that_the_settings_state_measures_in_place_of_that_of_the_
         found = await compare.run(Objects(nodes=[node()], devices=[device()]), wanted, variant, None, lambda _: None)
         fragmented.append(found.fragmented)
     assert fragmented == [12.5, 25.0]
-
-
-async def test_what_is_placed_at_the_end_counts() -> None:
-    about = {
-        "labels": {"scheduling.x-k8s.io/pod-group": "train"},
-        "annotations": {"koordgate.io/gang-all-or-nothing": "true"},
-    }
-    group = {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "train"},
-        "spec": {"minMember": 2},
-    }
-    objects_ = Objects(nodes=[node()], devices=[device()], groups=[group])
-    wanted = [WantedPod(gpus(name, 100, **about)) for name in "ab"]
-    settings = parse("gangs: {allOrNothing: true}")
-    found = await compare.run(objects_, wanted, Variant(settings), None, lambda _: None)
-    assert [one.state for one in found.results] == [PodFate.BOUND] * 2
-    assert found.allocated == 100.0

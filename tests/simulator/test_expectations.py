@@ -9,8 +9,6 @@ import pytest
 from simulator.clusters import ALLOCATED, STATUS, asking, gpus, machine, pinned, saved
 
 from console.simulator.cluster import PodFate, Result
-from console.simulator.documents import InputError
-from console.simulator.expectations import Expected, read_expectations
 from koordgate.cli import main
 
 Raw = dict[str, Any]
@@ -142,9 +140,6 @@ def test_junit_without_checks_and_a_path_that_cannot_be_written_are_told(
     assert "cannot be written (No such file or directory); name another file" in capsys.readouterr().err
 
 
-# Without the command line: each answer in full
-
-
 def share(kind: str, minor: int, **amounts: str) -> Raw:
     named = {f"koordinator.sh/{tail.replace('_', '-')}": amount for tail, amount in amounts.items()}
     return {"minor": minor, "id": f"{kind.upper()}-{minor}", "resources": named}
@@ -176,52 +171,3 @@ RESULTS.append(
     Result(asking("card", annotations={ALLOCATED: json.dumps({"gpu": CARD})}, nodeName="node-1"), PodFate.BOUND)
 )
 RESULTS[-1].pod["metadata"]["uid"] = "uid-card"
-
-
-def read(folder: Path, *documents: object) -> list[Expected]:
-    path = folder / "expected.yaml"
-    path.write_text("\n---\n".join("" if one is None else json.dumps(one) for one in documents))
-    return read_expectations(str(path))
-
-
-def test_documents_are_read_one_after_another_and_empty_ones_passed_over(tmp_path: Path) -> None:
-    first, second = ({**HEAD, "pods": [{"pod": name}, {"pod": "none", "count": 0}]} for name in "ab")
-    found = read(tmp_path, None, first, None, {**second, "metadata": {"name": "x"}})
-    assert [one.pod for one in found] == ["a", "none", "b", "none"]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"state": "pending"},
-        {"node": "n"},
-        {"devices": {}},
-        {"amounts": {}},
-        {"cpus": 0},
-        {"refusal": "x"},
-    ],
-    ids=lambda other: next(iter(other)),
-)
-def test_of_no_pod_nothing_else_can_be_expected(other: Raw, tmp_path: Path) -> None:
-    right = {"pod": "right", "count": 1, **other}
-    assert len(read(tmp_path, {**HEAD, "pods": [right, {"pod": "b", "count": 0}]})) == 2
-    with pytest.raises(InputError) as raised:
-        read(tmp_path, {**HEAD, "pods": [right, {"pod": "a", "count": 0, **other}]})
-    said = "document 1: a: with count 0 nothing else can be expected; leave one of both out"
-    assert str(raised.value) == f"{tmp_path / 'expected.yaml'}, {said}"
-
-
-@pytest.mark.parametrize(
-    ("kind", "version"),
-    [
-        ("Expectations", "koordgate.io/v1"),
-        ("Expectations", "koordgate.io/v1beta1"),
-        ("Deployment", "koordgate.io/v1alpha1"),
-        ("Pod", "koordgate.io/v1alpha1"),
-    ],
-)
-def test_other_kinds_and_versions_are_refused(kind: str, version: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised:
-        read(tmp_path, {"kind": kind, "apiVersion": version, "pods": [{"pod": "a"}]})
-    said = f"document 1: {kind} of {version} where expectations must be; write kind: Expectations and apiVersion: "
-    assert str(raised.value) == f"{tmp_path / 'expected.yaml'}, {said}koordgate.io/v1alpha1"

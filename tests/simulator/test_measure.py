@@ -50,13 +50,6 @@ async def test_the_greater_of_compute_and_memory_is_given() -> None:
     assert (measure.allocated(), measure.fragmented()) == (30.0, 32.5)
 
 
-async def test_without_gpus_and_without_a_mix_nothing_is_full_or_fragmented() -> None:
-    none = await measured(mix(), node())
-    assert (none.gpus, none.allocated(), none.fragmented()) == (0, 0.0, 0.0)
-    unknown = await measured(mix_of([]), node(), cards(True), held("a", "node-1", (0, 50)))
-    assert (unknown.allocated(), unknown.fragmented()) == (50.0, 0.0)
-
-
 # What the node states of CPU and memory, what its Pods request, what a typical Pod asks -> how much is fragmented.
 LEFT: dict[str, tuple[Raw, Raw, Raw, float]] = {
     "all CPU": ({"cpu": "4"}, {}, {"cpu": "4"}, 0.0),

@@ -90,30 +90,6 @@ def test_the_node_with_the_least_victims_is_named(tmp_path: Path, capsys: pytest
     assert "would fit on node-2 by preempting default/alone; nobody is evicted here" in capsys.readouterr().out
 
 
-def test_of_nodes_the_one_whose_victims_matter_least_is_chosen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # The highest priority decides, then the sum of the priorities, then the number, then the name.
-    nodes = [*machine("node-1", cards=1), *machine("node-2", cards=2), *machine("node-3", cards=2)]
-    held_ = [
-        running("a", "middle", (0, 100), on="node-1"),
-        *(running(f"b{at}", "low", (at, 100), on="node-2") for at in range(2)),
-        running("c", "low", (0, 50), on="node-3"),
-        running("d", "low", (0, 50), on="node-3"),
-        running("e", "low", (1, 100), on="node-3"),
-    ]
-    finished = {**held("gone", "node-1", (0, 100), phase="Succeeded")}
-    objects = [*CLASSES, *nodes, *held_, finished, of_class(gpus("new", 100), "high")]
-    assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "would fit on node-2 by preempting default/b1; nobody" in said
-    two = [*CLASSES, *nodes, *held_, of_class(gpus("new", 200), "high")]
-    assert main(["simulate", "-f", saved(tmp_path, two)]) == 0
-    assert "would fit on node-2 by preempting default/b0, default/b1; nobody" in " ".join(
-        capsys.readouterr().out.split()
-    )
-
-
 # In the cluster itself
 
 

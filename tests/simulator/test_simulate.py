@@ -174,13 +174,6 @@ def test_the_examples_are_all_reported_in_order(examples: dict[str, Any]) -> Non
     assert set(given) == {*PLACED, *GIVEN, *REFUSED, *LEFT_ALONE}
 
 
-def test_a_refused_pod_is_given_back_as_it_was(examples: dict[str, Any]) -> None:
-    given = {pod["metadata"]["name"]: pod for pod in yaml.safe_load_all((EXAMPLES / "workload.yaml").read_text())}
-    told = dict(examples["wrong-250"])
-    del told["status"]
-    assert told == given["wrong-250"]
-
-
 def test_a_bound_pod_stands_as_in_the_cluster(examples: dict[str, Any]) -> None:
     pod = examples["one-container-without"]
     assert pod["spec"]["schedulerName"] == "koord-scheduler"
@@ -261,44 +254,6 @@ def test_the_output_fed_back_is_what_is_held(tmp_path: Path, capsys: pytest.Capt
     assert again == first
 
 
-def test_the_table_reports_it_all_on_unbroken_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", *BOTH]) == 0
-    written = capsys.readouterr()
-    lines = written.out.splitlines()
-    assert "\x1b" not in written.out
-    assert all(line == line.rstrip() for line in lines)
-    assert next(line for line in lines if "wrong-250" in line).split("   ")[0] == "default/wrong-250"
-    assert any("refused at admission" in line and line.endswith("ask 200 or 300") for line in lines)
-    assert any("warning: spec.containers[0].env: NVIDIA_VISIBLE_DEVICES was set by the author" in li for li in lines)
-    assert any("gpu 0 GPU-54dc7651: core 100 %, memory 79.6 GiB (100 %)" in line for line in lines)
-    assert any(line.startswith("gpu 2") and line.endswith("half-a-card: 50 %") for line in lines)
-    assert any(line.endswith("XID79: the GPU has fallen off the bus") for line in lines)
-    assert any(line.endswith("takes no new Pods: cordoned by an administrator") for line in lines)
-    assert any("CPUs 1-4,33-36 (LSR, FullPCPUs)" in line for line in lines)
-    assert lines[-1] == (
-        "30 Pods: 1 there already, 22 bound, 6 refused at admission, 1 without a node; 17 of 24 GPUs, "
-        "1 of 4 rdma devices, 1 of 2 encoder devices, 1 of 4 queue devices, 12 of 64 CPUs in use"
-    )
-    assert not written.err
-
-
-@pytest.mark.parametrize("columns", ["60", "500"])
-def test_a_terminal_gets_colour_and_lines_that_fit(
-    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the table of Pods does not fit, each Pod gets a few lines of its own; nothing is cut off."""
-    for key, value in {"COLUMNS": columns, "TERM": "xterm-256color"}.items():
-        monkeypatch.setenv(key, value)
-    for key in ("NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(key, raising=False)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["simulate", *BOTH]) == 0
-    told = capsys.readouterr().out
-    assert "\x1b[" in told
-    assert ("  asked   train: nvidia.com/gpu=2" in told) is (columns == "60")
-    assert "ask 200 or 300" in " ".join(told.split())
-
-
 def test_a_reader_that_goes_away_is_no_trouble() -> None:
     command = "import sys; from koordgate.cli import main; sys.exit(main(sys.argv[1:]))"
     argv = (sys.executable, "-c", command, "simulate", *BOTH)
@@ -346,12 +301,6 @@ def test_what_runs_already_is_held(tmp_path: Path, capsys: pytest.CaptureFixture
     assert [share["minor"] for share in _shares(new)] == [0]
 
 
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_what_finished_holds_nothing(phase: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    objects = [*machine(cards=1), held("old", "node-1", (0, 100), phase=phase), gpus("new", 100)]
-    assert listed(capsys, "-f", saved(tmp_path, objects))["new"]["spec"]["nodeName"] == "node-1"
-
-
 def test_two_pods_that_say_they_hold_the_same_card_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,31 +323,12 @@ def test_a_full_cluster_refuses_with_the_reason(tmp_path: Path, capsys: pytest.C
     }
 
 
-def test_a_sum_that_fits_is_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    objects = [*machine(cards=2), *(gpus(f"pod-{n}", 60) for n in range(2)), gpus("last", 50)]
-    last = listed(capsys, "-f", saved(tmp_path, objects))["last"]
-    assert "0 of 2 GPUs can hold it" in last["status"]["message"]
-
-
 def test_only_the_named_node_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     pods = listed(capsys, *BOTH, "--node", "a100-2")
     assert pods["half-a-card"]["spec"]["nodeName"] == "a100-2"
     assert pods["train-2-cards"]["status"]["message"] == (
         "a100-2: the Pod's nodeSelector or required node affinity does not match the node's labels"
     )
-
-
-def test_a_seed_chooses_among_equals_and_only_among_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    equal = [*machine("node-a"), *machine("node-b"), *machine("node-c"), *machine("node-full", cards=1)]
-    objects = [*equal, held("old", "node-full", (0, 50)), gpus("better", 50), gpus("tied", 200)]
-    file = saved(tmp_path, objects)
-    assert listed(capsys, "-f", file)["tied"]["spec"]["nodeName"] == "node-a"
-    seen = set()
-    for seed in range(12):
-        pods = listed(capsys, "-f", file, "--seed", str(seed))
-        assert pods["better"]["spec"]["nodeName"] == "node-full"
-        seen.add(pods["tied"]["spec"]["nodeName"])
-    assert seen == {"node-a", "node-b", "node-c"}
 
 
 def test_settings_are_those_of_the_webhook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -475,12 +405,6 @@ def test_a_pod_group_in_the_input_states_the_size_of_a_gang(
     assert {pod["spec"]["nodeName"] for pod in found.values()} == nodes
 
 
-def test_a_wrong_pod_group_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 0}}
-    assert main(["simulate", "-f", saved(tmp_path, [*machine(), group, asking("web")])]) == 0
-    assert "PodGroup default/train: spec.minMember: 0 is no number of Pods" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("cards", "landed"), [(4, {""}), (8, {"wide"})])
 def test_a_gang_that_asks_for_all_or_nothing_gets_all_or_nothing(
     cards: int, landed: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -520,18 +444,3 @@ def test_what_resource_claims_hold_is_not_given(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr()
     assert "held by ResourceClaims" in said.out
     assert "is not used" not in said.out + said.err
-
-
-def test_an_input_without_pods_is_told_apart_from_what_is_noted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    labels = {"nvidia.com/gpu.product": "A100", "nvidia.com/gpu.memory": "81920", "nvidia.com/gpu.count": "1"}
-    alone = node("n1", labels=labels)
-    alone["status"]["allocatable"]["nvidia.com/gpu"] = "1"
-    assert main(["simulate", "-f", saved(tmp_path, [alone])]) == 2
-    noted, told = capsys.readouterr().err.splitlines()
-    assert noted.startswith("koordgate simulate: assumed GPUs: 1 on n1, ")
-    assert told == (
-        "koordgate simulate: the input has no Pod, and nothing in it creates one (found: 1 Node); "
-        "give Pods or workloads with -f"
-    )

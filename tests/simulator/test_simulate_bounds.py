@@ -156,12 +156,6 @@ def test_twenty_failures_are_told_and_the_others_counted(
     assert said[20:] == [*more, f"1 of {failing + 1} checks passed"]
 
 
-# Sums of resources
-
-
-# Comparisons
-
-
 # LimitRanges
 
 
@@ -302,23 +296,6 @@ def test_a_quota_counts_the_pods_in_all_its_scopes(spec: Raw, scope: Any, inside
         one = {"scopeName": "PriorityClass", "operator": scope[0], "values": scope[1]}
         scope = {"scopeSelector": {"matchExpressions": [one]}}
     assert apiserver._matches({"containers": [{"name": "c"}], **spec}, scope) is inside
-
-
-@pytest.mark.parametrize(
-    ("resources", "best"),
-    [
-        ({}, True),
-        ({"requests": {"nvidia.com/gpu": "1"}}, True),
-        ({"requests": {"cpu": "1"}}, False),
-        ({"limits": {"nvidia.com/gpu": "1", "memory": "1"}}, False),
-    ],
-)
-@pytest.mark.parametrize("of", ["containers", "initContainers", "pod"])
-def test_a_best_effort_pod_states_neither_cpu_nor_memory_anywhere(resources: Raw, of: str, best: bool) -> None:  # noqa: FBT001
-    plain = {"name": "p"}
-    spec: Raw = {"containers": [plain, plain], "initContainers": [plain]}
-    spec |= {"resources": resources} if of == "pod" else {of: [plain, {"name": "c", "resources": resources}, plain]}
-    assert apiserver._best_effort(spec) is best
 
 
 # Scores of a stock kube-scheduler

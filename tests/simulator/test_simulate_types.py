@@ -164,24 +164,3 @@ def test_the_map_is_written_beside_the_table(tmp_path: Path, capsys: pytest.Capt
     (holder,) = re.findall(r'"holders":\[(\{[^}]*\})', path.read_text())
     assert '"namespace":"default"' in holder
     assert '"name":"pod"' in holder
-
-
-def test_a_map_that_cannot_be_written_ends_it_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "none" / "map.html"
-    assert main(["simulate", "-f", saved(tmp_path, [*machine(), gpus("pod", 50)]), "--map", str(path)]) == 2
-    written = capsys.readouterr()
-    assert written.out == ""
-    assert f"--map {path}: cannot be written (No such file or directory); name a file in an existing" in written.err
-
-
-def test_a_software_class_whose_name_nobody_can_print_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(OWN)
-    has = node(annotations={"koordgate.io/classes": '{"queue":{"a\\ud800":9,"b":3}}'})
-    pod = asking("pod", {"example.com/queue": "3"})
-    assert main(["simulate", "-f", saved(tmp_path, [has, pod]), "--config", str(config)]) == 0
-    written = capsys.readouterr()
-    assert "queue 1 b: queue 3" in written.out
-    assert "Node node-1: annotation koordgate.io/classes: queue 'a\\ud800': " in written.err
