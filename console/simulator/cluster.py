@@ -101,7 +101,6 @@ class OfflineCluster:
     """A cluster in memory. Make one with `in_process` or `over_https`, which differ in how the webhook is called.
 
     `among` chooses among the sorted names of nodes with equal scores, `plain` nodes for Pods of other schedulers.
-
     `only` is the one node that is a candidate; `notes` has what could not be used, a sentence each.
     """
 
