@@ -28,7 +28,7 @@ from reporter.files import FileError, FileReading, WatchedFile, read_bounded
 from reporter.kubelet import cpustate
 from reporter.kubelet.checkpoint import MAX_BYTES, CheckpointError, decode, read_map, read_text
 from reporter.kubelet.configuration import STATIC, STRICT_RESERVATION, KubeletConfiguration, reserved_cpus
-from reporter.kubelet.cpustate import STATIC_POLICY, CpuState, StateLayout
+from reporter.kubelet.cpustate import STATIC_POLICY, CpuState
 from reporter.pods import NodeIdentity, NodePod
 from reporter.publish.events import Occurrence, about_node
 from reporter.reading import HostReading
@@ -42,46 +42,28 @@ class TakeOverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WantedState:
-    """What the kubelet's state should hold.
+    """What the kubelet's state should hold."""
 
-    Attributes:
-        ours: allocated CPUs of every container of each Pod. Other Pods keep what the kubelet gave them.
-        live: UIDs of all Pods of the node that have not finished; what we put in for other Pods is taken out again.
-        reserved: the kubelet's reserved CPUs.
-        strict: whether its option strict-cpu-reservation is on; reserved CPUs are then in no set at all.
-    """
-
-    ours: Cpus
+    ours: Cpus  # allocated CPUs of every container of each Pod; other Pods keep what the kubelet gave them
+    # UIDs of all Pods of the node that have not finished; what we put in for other Pods is taken out again
     live: Collection[str]
-    reserved: int
-    strict: bool = False
+    reserved: int  # the kubelet's reserved CPUs
+    strict: bool = False  # whether its option strict-cpu-reservation is on; reserved CPUs are then in no set at all
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The possible part of what is wanted.
+    """The possible part of what is wanted."""
 
-    Attributes:
-        state: the state to be written.
-        accepted: the Pods of `ours` whose CPUs are in it.
-        refused: Pod UID to why its CPUs are not.
-    """
-
-    state: CpuState
-    accepted: Cpus
-    refused: Mapping[str, str] = field(default_factory=dict)
+    state: CpuState  # the state to be written
+    accepted: Cpus  # the Pods of `ours` whose CPUs are in it
+    refused: Mapping[str, str] = field(default_factory=dict)  # Pod UID to why its CPUs are not
 
 
 def propose(state: CpuState, wish: WantedState, put_in: Cpus) -> Outcome:
     """Put in the CPUs of every Pod that can have them, even if other Pods cannot have theirs.
 
-    Args:
-        state: the kubelet's state.
-        wish: what it should hold.
-        put_in: the CPUs that earlier take-overs put in.
-
-    Raises:
-        TakeOverError: the state cannot be taken over at all.
+    `put_in`: the CPUs that earlier take-overs put in. Raises TakeOverError: the state cannot be taken over at all.
     """
     state = _without_gone(state, put_in, wish.live)
     ours = {uid: containers for uid, containers in wish.ours.items() if containers}
@@ -114,26 +96,14 @@ def _first_refused(state: CpuState, ours: Cpus, reserved: int) -> tuple[str, str
 
 
 def plan(state: CpuState, ours: Cpus, *, reserved: int, strict: bool = False) -> CpuState:
-    """Put our CPUs into the kubelet's state.
+    """Put our CPUs into the kubelet's state (see `WantedState`), so that the kubelet accepts it at its start.
 
-    Args:
-        state: the kubelet's state.
-        ours: allocated CPUs of every container of each Pod. Other Pods keep what the kubelet gave them.
-        reserved: the kubelet's reserved CPUs.
-        strict: whether its option strict-cpu-reservation is on; reserved CPUs are then in no set at all.
-
-    Returns:
-        A state that the kubelet accepts at its start.
-
-    Raises:
-        TakeOverError: there is no such state.
+    Raises TakeOverError: there is no such state.
     """
     if state.policy != STATIC_POLICY:
         raise TakeOverError(
             f"the kubelet's CPU manager policy is {state.policy or 'unset'}: it owns no CPU, nothing to take over"
         )
-    if state.layout is StateLayout.V1:
-        raise TakeOverError("the file is of a kubelet before 1.18, which names containers by id; update the kubelet")
     ours = {uid: containers for uid, containers in ours.items() if containers}
     if found := _first_refused(state, ours, reserved):
         raise TakeOverError(f"Pod {found[0]} {found[1]}")
@@ -174,12 +144,7 @@ def plan_undo(state: CpuState, before: CpuState, ours: Cpus) -> CpuState:
     """Take our CPUs out of the kubelet's state again.
 
     Containers that still have exactly our CPUs get back what they had before; they get nothing if others have it now.
-    Everything that the kubelet did since stays.
-
-    Args:
-        state: the kubelet's present state.
-        before: its state before the first take-over.
-        ours: the CPUs that take-overs put in.
+    Everything that the kubelet did since stays. `before`: its state before the first take-over.
     """
     left = {
         uid: {name: cpus for name, cpus in containers.items() if ours.get(uid, {}).get(name) != cpus}
@@ -212,31 +177,17 @@ class _MeanwhileError(TakeOverError):
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The backup beside the file.
+    """The backup beside the file."""
 
-    Attributes:
-        before: what the kubelet had given to the Pods of `ours`, each before our CPUs were put in.
-        ours: the CPUs that take-overs put in.
-        memory: what the kubelet had in memory when we last wrote the file.
-    """
-
-    before: CpuState
-    ours: Cpus
-    memory: CpuState
+    before: CpuState  # what the kubelet had given to the Pods of `ours`, each before our CPUs were put in
+    ours: Cpus  # the CPUs that take-overs put in
+    memory: CpuState  # what the kubelet had in memory when we last wrote the file
 
 
 def take_over(path: Path, wish: WantedState) -> Outcome:
     """Put our CPUs into the kubelet's state file, atomically and after a backup.
 
-    Args:
-        path: path of cpu_manager_state.
-        wish: the wanted content.
-
-    Returns:
-        What was put in, and what was refused.
-
-    Raises:
-        TakeOverError: the file is left as it is.
+    Raises TakeOverError: the file is left as it is.
     """
     with _writable(path):
         for _ in range(_ATTEMPTS - 1):
@@ -272,11 +223,8 @@ def _before(memory: CpuState, backup: Backup | None, ours: Cpus) -> CpuState:
 def undo(path: Path) -> bool:
     """Take our CPUs out of the kubelet's state file; remove the backup once the kubelet's memory has none of them.
 
-    Returns:
-        Whether the kubelet's memory still has them. It may write them again until it restarts; then call this again.
-
-    Raises:
-        TakeOverError: the file, and the backup, are left as they are.
+    Returns whether the kubelet's memory still has them. It may write them again until it restarts; then call this
+    again. Raises TakeOverError: the file, and the backup, are left as they are.
     """
     with _writable(path):
         backup = _read_backup(path)
@@ -352,8 +300,7 @@ def _read_backup(path: Path) -> Backup | None:
 def parse_backup(data: bytes) -> Backup:
     """Read a backup.
 
-    Raises:
-        CheckpointError: it cannot be used.
+    Raises CheckpointError: it cannot be used.
     """
     try:
         record = decode(data, BACKUP_BYTES)
@@ -436,19 +383,12 @@ _NAMED: Final = 5  # Pods in one message
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The result of the take-over in one round.
+    """The result of the take-over in one round."""
 
-    Attributes:
-        written: whether our CPUs were written.
-        reason: `notice` in one word.
-        notice: what happened, or what must happen next; "" if nothing.
-        problems: what an administrator must attend to, a sentence each.
-    """
-
-    written: bool = False
-    reason: str = ""
-    notice: str = ""
-    problems: tuple[str, ...] = ()
+    written: bool = False  # whether our CPUs were written
+    reason: str = ""  # `notice` in one word
+    notice: str = ""  # what happened, or what must happen next; "" if nothing
+    problems: tuple[str, ...] = ()  # what an administrator must attend to, a sentence each
 
 
 def events(node: NodeIdentity, taken: TakenOver) -> list[Occurrence]:
@@ -464,16 +404,8 @@ def wish(pods: Iterable[NodePod], host: HostReading, memory: CpuState) -> tuple[
     All containers of a Pod but those in the shared pool have all of its CPUs, regardless of their requests. Init
     containers that have ended are included: the kubelet would look for CPUs for them when it restarts.
 
-    Args:
-        pods: all Pods of the node.
-        host: the node's files.
-        memory: the state in the kubelet's memory.
-
-    Returns:
-        The wanted state, and why Pods are left out, a sentence each.
-
-    Raises:
-        TakeOverError: the kubelet's reserved CPUs are uncertain; the kubelet would not start with a wrong guess.
+    `memory`: the state in the kubelet's memory. Returns also why Pods are left out, a sentence each. Raises
+    TakeOverError: the kubelet's reserved CPUs are uncertain; the kubelet would not start with a wrong guess.
     """
     configuration, topology = host.configuration.value, host.cpus.topology
     if configuration is None or topology is None or configuration.cpu_policy != STATIC:
@@ -530,12 +462,7 @@ def _not_again(pod: NodePod, configuration: KubeletConfiguration, topology: CpuT
 
 
 class TakeOver:
-    """The state file of one kubelet.
-
-    Args:
-        path: path of cpu_manager_state.
-        mode: what to do with it.
-    """
+    """The state file of one kubelet."""
 
     def __init__(self, path: Path, mode: Mode) -> None:
         self._path = path
@@ -548,11 +475,7 @@ class TakeOver:
         self._memory: CpuState | None = None
 
     def in_memory(self, file: FileReading[CpuState]) -> FileReading[CpuState]:
-        """The state in the kubelet's memory: the file's, unless the kubelet has not yet read what we wrote.
-
-        Args:
-            file: the file as read in this round.
-        """
+        """The state in the kubelet's memory: the file's, unless the kubelet has not yet read what we wrote."""
         self._file, self._kept = file, self._backup.read()
         backup = self._kept.value
         self._memory = backup.memory if backup is not None and waits(self._path) else file.value
@@ -561,10 +484,7 @@ class TakeOver:
     def round(self, pods: Iterable[NodePod], host: HostReading, *, dry: bool) -> TakenOver:
         """Do what the mode requires, with the file last given to `in_memory`; never raises because of its content.
 
-        Args:
-            pods: all Pods of the node.
-            host: the node's files.
-            dry: whether to write nothing and only report what would be written.
+        `dry`: whether to write nothing and only report what would be written.
         """
         try:
             if self._mode == "write":

@@ -1,9 +1,9 @@
 """The state file of the kubelet's CPU manager (`cpu_manager_state`): which CPUs it gave to which container.
 
-Four layouts exist: v1 (up to Kubernetes 1.17) by container id; v2 by Pod UID and container name; v3 like v2, with sets
-of whole Pods (1.36, behind the gate PodLevelResourceManagers); v4 (since 1.37) holds all of that as JSON in the text
-`data`, which has a checksum of its own, beside what v2 has, for an older kubelet. In a file without `data` and without
-entries only the checksum shows the layout, because it covers Go's names of the layout (v1.37,
+Supported kubelets write three layouts: v2 by Pod UID and container name; v3 like v2, with sets of whole Pods (1.36,
+behind the gate PodLevelResourceManagers); v4 (since 1.37) holds all of that as JSON in the text `data`, which has a
+checksum of its own, beside what v2 has, for an older kubelet. In a file without `data` and without sets of Pods only
+the checksum shows the layout, because it covers Go's names of the layout (v1.37,
 pkg/kubelet/cm/cpumanager/state/checkpoint.go).
 """
 
@@ -28,7 +28,6 @@ STATIC_POLICY: Final = "static"
 class StateLayout(IntEnum):
     """The layouts of the file, as the kubelet's code numbers them."""
 
-    V1 = 1
     V2 = 2
     V3 = 3
     V4 = 4
@@ -36,24 +35,15 @@ class StateLayout(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """The file as read.
-
-    Attributes:
-        layout: the file's layout.
-        policy: the CPU manager's policy that wrote it, `none` or `static`.
-        default: CPUs for all containers that own none.
-        entries: Pod UID to container name to the container's exclusive CPUs (v2 and later).
-        containers: container id to its exclusive CPUs (v1).
-        pods: Pod UID to the CPUs given to the whole Pod (v3 and later).
-        baselines: like `entries`, as they were when the Pod was admitted (v4); the kubelet gives nothing by them.
-    """
+    """The file as read."""
 
     layout: StateLayout
-    policy: str
-    default: int
+    policy: str  # the CPU manager's policy that wrote it, `none` or `static`
+    default: int  # CPUs for all containers that own none
+    # Pod UID to container name to the container's exclusive CPUs
     entries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    containers: Mapping[str, int] = field(default_factory=dict)
-    pods: Mapping[str, int] = field(default_factory=dict)
+    pods: Mapping[str, int] = field(default_factory=dict)  # Pod UID to the CPUs given to the whole Pod (v3 and later)
+    # like `entries`, as they were when the Pod was admitted (v4); the kubelet gives nothing by them
     baselines: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
@@ -73,7 +63,6 @@ class CpuState:
     def _sets(self) -> Iterator[int]:
         for containers in self.entries.values():
             yield from containers.values()
-        yield from self.containers.values()
         yield from self.pods.values()
 
 
@@ -85,11 +74,8 @@ def absent() -> CpuState:
 def parse(data: bytes) -> CpuState:
     """Read the file, in the layout that its checksum matches.
 
-    A checksum of 0, which very old kubelets wrote, is accepted, as the kubelet accepts it.
-
-    Raises:
-        CheckpointError: it is truncated, malformed or too large, its checksum matches no layout, or a set is not a CPU
-            list.
+    Raises CheckpointError: it is truncated, malformed or too large, its checksum matches no layout, or a set is not a
+    CPU list.
     """
     top = decode(data)
     if top.get("data") or top.get("dataChecksum"):  # as the kubelet, which then falls back to no other layout
@@ -97,12 +83,12 @@ def parse(data: bytes) -> CpuState:
     raw = _raw(top)
     stated = read_checksum(top.get("checksum"))
     tried = []
-    for layout, type_name in _candidates(raw):
-        computed = checksum(_show(raw, layout, type_name))
-        if stated == computed or (stated == 0 and layout is not StateLayout.V3):
+    for layout in (StateLayout.V3,) if raw.pods else (StateLayout.V3, StateLayout.V2):
+        computed = checksum(_show(raw, layout))
+        if stated == computed:
             return _read(raw, layout)
         tried.append(f"{computed} as v{layout.value}")
-    raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(tried) or 'no known layout'}: corrupt")
+    raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(tried)}: corrupt")
 
 
 def _parse_v4(top: Mapping[str, Any]) -> CpuState:
@@ -152,36 +138,16 @@ class _Raw:
     pods: dict[str, Any] | None
 
 
-_NAME: Final = "CPUManagerCheckpoint"
-
-
-def _candidates(raw: _Raw) -> Iterator[tuple[StateLayout, str]]:
-    """The layouts that the values' shapes allow, each with the Go name that its checksum covers."""
-    by_container = any(isinstance(value, str) for value in (raw.entries or {}).values())
-    if not by_container:
-        yield StateLayout.V3, _NAME
-    if not raw.pods and not by_container:
-        yield StateLayout.V2, _NAME
-        yield StateLayout.V2, f"{_NAME}V2"  # v1.36 accepts it, should a kubelet have written it
-    if not raw.pods and (by_container or not raw.entries):
-        yield StateLayout.V1, _NAME
-
-
-def _show(raw: _Raw, layout: StateLayout, type_name: str) -> str:
+def _show(raw: _Raw, layout: StateLayout) -> str:
     """Print the data as Go does: Kubernetes v1.37, VerifyChecksum of each layout."""
-    if layout is StateLayout.V1:
-        shown = show_map(_texts(raw.entries, "entries"), str)
-        entries = f"(map[string]string){shown}"
-    else:
-        shown = show_map(_nested(raw.entries), lambda containers: show_map(containers, str))
-        entries = f"(map[string]map[string]string){shown}"
+    entries = show_map(_nested(raw.entries), lambda containers: show_map(containers, str))
     pods = ""
     if layout is StateLayout.V3:
         sets = None if raw.pods is None else {uid: _pod_set(entry, uid) for uid, entry in raw.pods.items()}
         pods = f" PodEntries:(state.PodCPUAssignments){show_map(sets, _show_pod_set)}"
     return (
-        f"(*state.{type_name}){{PolicyName:(string){raw.policy} DefaultCPUSet:(string){raw.default} "
-        f"Entries:{entries}{pods} Checksum:(checksum.Checksum)0}}"
+        f"(*state.CPUManagerCheckpoint){{PolicyName:(string){raw.policy} DefaultCPUSet:(string){raw.default} "
+        f"Entries:(map[string]map[string]string){entries}{pods} Checksum:(checksum.Checksum)0}}"
     )
 
 
@@ -190,19 +156,18 @@ def _show_pod_set(cpus: int) -> str:
     return f"{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elements}]}}}}"
 
 
-def _texts(entries: dict[str, Any] | None, where: str) -> dict[str, str] | None:
-    if entries is None:
-        return None
-    return {key: read_text(value, f"{where}[{excerpt(key)}]") for key, value in entries.items()}
-
-
 def _nested(entries: dict[str, Any] | None) -> dict[str, dict[str, str] | None] | None:
     if entries is None:
         return None
     nested: dict[str, dict[str, str] | None] = {}
     for uid, value in entries.items():
         where = f"entries[{excerpt(uid)}]"
-        nested[uid] = _texts(read_map(value, where), where)
+        containers = read_map(value, where)
+        nested[uid] = (
+            None
+            if containers is None
+            else {name: read_text(text, f"{where}[{excerpt(name)}]") for name, text in containers.items()}
+        )
     return nested
 
 
@@ -216,20 +181,14 @@ def _pod_set(entry: object, uid: str) -> int:
 
 def _read(raw: _Raw, layout: StateLayout) -> CpuState:
     entries: dict[str, dict[str, int]] = {}
-    containers: dict[str, int] = {}
-    if layout is StateLayout.V1:
-        texts = _texts(raw.entries, "") or {}
-        containers = {key: _cpus(text, f"entries[{excerpt(key)}]") for key, text in texts.items()}
-    else:
-        for uid, sets in (_nested(raw.entries) or {}).items():
-            where = f"entries[{excerpt(uid)}]"
-            entries[uid] = {name: _cpus(text, where) for name, text in (sets or {}).items()}
+    for uid, sets in (_nested(raw.entries) or {}).items():
+        where = f"entries[{excerpt(uid)}]"
+        entries[uid] = {name: _cpus(text, where) for name, text in (sets or {}).items()}
     return CpuState(
         layout=layout,
         policy=raw.policy,
         default=_cpus(raw.default, "defaultCpuSet"),
         entries=entries,
-        containers=containers,
         pods={uid: _pod_set(entry, uid) for uid, entry in (raw.pods or {}).items()},
     )
 
@@ -244,17 +203,12 @@ def _cpus(text: str, where: str) -> int:
 def render(state: CpuState) -> bytes:
     """Write the file as the kubelet does, with the checksum that it expects.
 
-    Raises:
-        CheckpointError: a name has half a character.
+    Raises CheckpointError: a name has half a character.
     """
-    entries: dict[str, Any]
-    if state.layout is StateLayout.V1:
-        entries = {key: format_cpuset(cpus) for key, cpus in sorted(state.containers.items())}
-    else:
-        entries = {
-            uid: {name: format_cpuset(cpus) for name, cpus in sorted(containers.items())}
-            for uid, containers in sorted(state.entries.items())
-        }
+    entries = {
+        uid: {name: format_cpuset(cpus) for name, cpus in sorted(containers.items())}
+        for uid, containers in sorted(state.entries.items())
+    }
     pods = {uid: {"cpuSet": format_cpuset(cpus)} if cpus else {} for uid, cpus in sorted(state.pods.items())}
     raw = _Raw(state.policy, format_cpuset(state.default), entries, pods)
     value: dict[str, Any] = {"policyName": raw.policy, "defaultCpuSet": raw.default}
@@ -267,12 +221,12 @@ def render(state: CpuState) -> bytes:
         }
         more = {key: found for key, found in (("podEntries", pods), ("baselines", baselines)) if found}
         text = _json({**value, **more})
-        value["checksum"] = checksum(_show(raw, StateLayout.V2, _NAME))
+        value["checksum"] = checksum(_show(raw, StateLayout.V2))
         value |= {"data": text, "dataChecksum": _sum_of_text(text)}
     else:
         if pods:
             value["podEntries"] = pods
-        value["checksum"] = checksum(_show(raw, state.layout, _NAME))
+        value["checksum"] = checksum(_show(raw, state.layout))
     return _json(value).encode()
 
 
@@ -280,22 +234,7 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def by_pod(state: CpuState, pod_of: Mapping[str, str] | None = None) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Sum up the exclusive CPUs of each Pod.
-
-    Args:
-        state: the CPU manager's state.
-        pod_of: container id (without its runtime) to Pod UID; needed for layout v1 only.
-
-    Returns:
-        Pod UID to CPUs, none of them empty, by ascending UID; and the container ids of v1 whose Pod is not known.
-    """
-    found = {uid: state.of_pod(uid) for uid in {*state.entries, *state.pods}}
-    unknown = []
-    for container, cpus in sorted(state.containers.items()):
-        uid = (pod_of or {}).get(container)
-        if uid is None:
-            unknown.append(container)
-        else:
-            found[uid] = found.get(uid, 0) | cpus
-    return {uid: found[uid] for uid in sorted(found) if found[uid]}, tuple(unknown)
+def by_pod(state: CpuState) -> dict[str, int]:
+    """Sum up the exclusive CPUs of each Pod: UID to CPUs, none of them empty, by ascending UID."""
+    found = {uid: state.of_pod(uid) for uid in sorted({*state.entries, *state.pods})}
+    return {uid: cpus for uid, cpus in found.items() if cpus}

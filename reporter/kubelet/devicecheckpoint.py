@@ -1,14 +1,13 @@
 """The checkpoint of the kubelet's device manager (`kubelet_internal_checkpoint`): which devices it allocated.
 
-Device proposal, "Compatible": they are reported on the Device object, so that no other Pod gets them. Two layouts
-exist: `DeviceIDs` as a list (up to Kubernetes 1.19), and as an object from NUMA node to list (since 1.20). The checksum
-covers Go's names of the layout (pkg/kubelet/cm/devicemanager/checkpoint, with checkpointv1.go up to 1.32).
+Device proposal, "Compatible": they are reported on the Device object, so that no other Pod gets them. `DeviceIDs` is an
+object from NUMA node to list. The checksum covers Go's names of the layout (pkg/kubelet/cm/devicemanager/checkpoint).
 """
 
 import base64
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,7 +37,7 @@ ANNOTATION_BYTES: Final = 64 * 1024
 UNTOLD: Final = "which devices are allocated cannot be told here"
 _NUMA_KEY: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)  # -1: a device that names no NUMA node
 
-_Ids = list[str] | dict[int, list[str] | None] | None
+_Ids = dict[int, list[str] | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,6 @@ def _read_entry(row: object, where: str) -> _Entry:
 
 
 def _read_ids(value: object, where: str) -> _Ids:
-    if isinstance(value, list):
-        return read_texts(value, where)
     entries = read_map(value, where)
     if entries is None:
         return None
@@ -117,36 +114,23 @@ def _read_ids(value: object, where: str) -> _Ids:
 
 
 def _plain(entry: _Entry) -> PodDevices:
-    if isinstance(entry.ids, dict):
-        ids = tuple(device for node in sorted(entry.ids) for device in entry.ids[node] or ())
-    else:
-        ids = tuple(entry.ids or ())
+    by_node = entry.ids or {}
+    ids = tuple(device for node in sorted(by_node) for device in by_node[node] or ())
     return PodDevices(entry.uid, entry.container, entry.resource, ids, entry.response or b"")
 
 
 def _verify(stated: int, entries: list[_Entry] | None, registered: Mapping[str, list[str] | None] | None) -> None:
-    """Compare the checksum with those of both layouts: in a file without ids, nothing else shows the layout."""
-    shapes = {type(entry.ids) for entry in entries or () if entry.ids is not None}
-    if len(shapes) > 1:
-        raise CheckpointError("DeviceIDs are both lists and objects by NUMA node; one file has one layout")
-    layouts: tuple[Callable[[Any], str], ...] = ()
-    if list not in shapes:
-        layouts += (_show_by_numa,)
-    if dict not in shapes:
-        layouts += (_show_plain,)
-    computed = [checksum(_show(entries, registered, show_ids)) for show_ids in layouts]
-    if stated not in computed:
-        raise CheckpointError(f"its checksum is {stated}, its data have {' or '.join(map(str, computed))}: corrupt")
+    computed = checksum(_show(entries, registered))
+    if stated != computed:
+        raise CheckpointError(f"its checksum is {stated}, its data have {computed}: corrupt")
 
 
-def _show(
-    entries: list[_Entry] | None, registered: Mapping[str, list[str] | None] | None, show_ids: Callable[[Any], str]
-) -> str:
+def _show(entries: list[_Entry] | None, registered: Mapping[str, list[str] | None] | None) -> str:
     rows = None
     if entries is not None:
         rows = [
             f"{{PodUID:(string){entry.uid} ContainerName:(string){entry.container} "
-            f"ResourceName:(string){entry.resource} DeviceIDs:{show_ids(entry.ids)} "
+            f"ResourceName:(string){entry.resource} DeviceIDs:{_show_ids(entry.ids)} "
             f"AllocResp:([]uint8){show_bytes(entry.response)}}}"
             for entry in entries
         ]
@@ -156,12 +140,8 @@ def _show(
     )
 
 
-def _show_by_numa(ids: dict[int, list[str] | None] | None) -> str:
+def _show_ids(ids: _Ids) -> str:
     return f"(checkpoint.DevicesPerNUMA){NIL if ids is None else show_map(ids, show_list)}"
-
-
-def _show_plain(ids: list[str] | None) -> str:
-    return f"([]string){show_list(ids)}"
 
 
 def annotation(entries: Collection[PodDevices], limit: int = ANNOTATION_BYTES) -> str:

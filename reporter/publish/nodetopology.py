@@ -28,7 +28,7 @@ from allocator.wire.nodetopology import (
 from reporter.cgroup import plan
 from reporter.inventory import CpuInventory
 from reporter.kubelet.configuration import STATIC, KubeletConfiguration, reserved_cpus, take_reserved
-from reporter.kubelet.cpustate import CpuState, StateLayout, by_pod
+from reporter.kubelet.cpustate import CpuState, by_pod
 from reporter.pods import NodeIdentity, NodePod
 
 _MANAGED_BY: Final = "Koordinator"  # as koordlet writes it; others select by it
@@ -85,9 +85,8 @@ def build(
     whose resource-status cannot be read.
     """
     pods = tuple(pods)
-    given, unknown = _given(kubelet.cpus, pods)
+    given = by_pod(kubelet.cpus) if kubelet.cpus is not None else {}
     problems = [cpus.problem] if cpus.problem else []
-    problems += [f"cpu_manager_state: no Pod is known of container {one[:12]}; its CPUs are held" for one in unknown]
     planned = plan_kubelet(kubelet, given)
     if cpus.topology is None:
         return TopologyObject(None, plan.SharedCpus(0, 0), planned, tuple(problems))
@@ -180,18 +179,9 @@ def plan_kubelet(kubelet: KubeletState, given: Mapping[str, int]) -> plan.Kubele
 
 def _by_container(state: CpuState | None, uid: str, cpus: int) -> dict[str, int]:
     """What each container of a Pod has; CPUs that only the Pod as a whole has are under the name ""."""
-    containers = dict(state.entries.get(uid, {})) if state is not None and state.layout is not StateLayout.V1 else {}
+    containers = dict(state.entries.get(uid, {})) if state is not None else {}
     left = cpus & ~reduce(or_, containers.values(), 0)
     return {**containers, "": left} if left else containers
-
-
-def _given(state: CpuState | None, pods: Iterable[NodePod]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """What each Pod has; a v1 container whose Pod is unknown holds its CPUs under its own id."""
-    if state is None:
-        return {}, ()
-    found, unknown = by_pod(state, {container: pod.cgroup for pod in pods for container in pod.containers})
-    held = {container: cpus for container in unknown if (cpus := state.containers[container])}
-    return {**found, **held}, unknown
 
 
 def _holders(

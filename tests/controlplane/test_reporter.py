@@ -446,7 +446,7 @@ def checkpoint(uid: str, card: str) -> str:
     """The device manager's file: the card that a Pod was given."""
     entry = devicecheckpoint._Entry(uid, "main", "nvidia.com/gpu", {-1: [card]}, b"")
     row = {"PodUID": uid, "ContainerName": "main", "ResourceName": "nvidia.com/gpu", "DeviceIDs": {"-1": [card]}}
-    total = checkpoints.checksum(devicecheckpoint._show([entry], {}, devicecheckpoint._show_by_numa))
+    total = checkpoints.checksum(devicecheckpoint._show([entry], {}))
     data = {"PodDeviceEntries": [{**row, "AllocResp": ""}], "RegisteredDevices": {}}
     return json.dumps({"Data": data, "Checksum": total})
 

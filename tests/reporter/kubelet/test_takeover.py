@@ -85,7 +85,6 @@ def test_the_layout_of_1_37_is_kept_with_what_pods_had_when_they_were_admitted()
 
 REFUSED = {
     "the kubelet has no static policy": (CpuState(StateLayout.V2, "none", 0), OURS, "owns no CPU"),
-    "a kubelet too old": (CpuState(StateLayout.V1, "static", ALL), OURS, "before 1.18"),
     "a reserved CPU": (BEFORE, {"a": {"main": 0b10}}, "Pod a was given CPUs 1, which the kubelet reserves"),
     "a CPU that the kubelet lacks": (
         BEFORE,

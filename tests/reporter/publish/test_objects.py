@@ -553,18 +553,11 @@ def test_no_object_is_written_while_it_is_not_known_what_the_kubelet_allocated(
     assert made.pools.shared == 0xFF
 
 
-@pytest.mark.parametrize(
-    ("state", "given"),
-    [
-        (CpuState(StateLayout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110}), {"k": {"main": 1, "": 0b110}}),
-        (CpuState(StateLayout.V1, "static", 0, containers={"abc": 0b11}), {"k": {"": 0b11}}),
-    ],
-    ids=["whole Pods", "container ids"],
-)
-def test_older_and_newer_layouts_count_by_pod(state: CpuState, given: dict[str, dict[str, int]]) -> None:
+def test_what_a_whole_pod_has_counts_beside_what_its_containers_have() -> None:
+    state = CpuState(StateLayout.V3, "static", 0, {"k": {"main": 1}}, pods={"k": 0b110})
     made = built([pod("k", containers={"abc": "main"})], STATIC, state)
 
-    assert made.kubelet.given == given
+    assert made.kubelet.given == {"k": {"main": 1, "": 0b110}}
 
 
 def test_the_kubelets_state_shows_a_static_policy_that_its_file_does_not_know() -> None:

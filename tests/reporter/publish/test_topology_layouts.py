@@ -6,7 +6,7 @@ from allocator.vocabulary.cputopology import Cpu, CpuTopology
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.names import DEVICES_CHECKPOINTS
 from allocator.wire.deviceobject import read_device_object
-from allocator.wire.nodetopology import CpuBasicInfo, read_node_topology
+from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.podallocated import ResourceStatus
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos
@@ -60,16 +60,6 @@ def test_a_whole_pods_set_adds_what_no_container_has(
 
     assert made.kubelet.given == {"u": given}
     assert made.pools.shared & whole == 0
-
-
-def test_cpus_of_a_container_whose_pod_is_not_known_are_held() -> None:
-    made = built(CpuState(StateLayout.V1, "static", 0b11, containers={"0123456789abcdef": 0b1100, "none": 0}))
-
-    assert made.pools.shared & 0b1100 == 0
-    assert made.kubelet.given == {"0123456789abcdef": {"": 0b1100}}
-    assert made.body is not None
-    assert read_node_topology(made.body).reserved & 0b1100 == 0b1100
-    assert made.problems[0] == "cpu_manager_state: no Pod is known of container 0123456789ab; its CPUs are held"
 
 
 def cards(*ids: str) -> DeviceReport:

@@ -87,7 +87,7 @@ def damage(path: Path, how: Callable[[Path], object]) -> None:
 def write_files(site: Any) -> None:
     """A static kubelet that gave a NIC and CPUs 2-3 to a Pod."""
     entry = devicecheckpoint._Entry(UID, "main", "rdma/hca", {0: [NIC]}, None)
-    checksum = checkpoint.checksum(devicecheckpoint._show([entry], {}, devicecheckpoint._show_by_numa))
+    checksum = checkpoint.checksum(devicecheckpoint._show([entry], {}))
     row = {"PodUID": UID, "ContainerName": "main", "ResourceName": "rdma/hca", "DeviceIDs": {"0": [NIC]}}
     data = {"PodDeviceEntries": [{**row, "AllocResp": None}], "RegisteredDevices": {}}
     site.checkpoint.write_text(json.dumps({"Data": data, "Checksum": checksum}))
