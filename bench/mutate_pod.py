@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import orjson
 import uvloop
@@ -126,9 +127,8 @@ class Load(asyncio.Protocol):
         self.answers = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its classes
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         if self._rest == 0:

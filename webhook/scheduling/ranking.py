@@ -354,7 +354,8 @@ class Ranking:
 
     def catch_up(self) -> None:
         """Take in what changed since the last call; every answer does this."""
-        at_once(self.take_in())
+        for _ in self.take_in():  # without `at_once`: this is asked for each node, and mostly has nothing to do
+            pass
 
     async def catch_up_slowly(self) -> None:
         """Take in what changed, with breaks: at the start, and after many changes, these are all nodes.
