@@ -114,9 +114,7 @@ async def _switch(
 ) -> int:
     """Set the label of namespaces, unless something is in the way; returns the exit status.
 
-    Raises:
-        CommandError: there is no such namespace.
-        KubeError: the API server refuses, or cannot be reached.
+    Raises CommandError: there is no such namespace; KubeError: the API server refuses, or cannot be reached.
     """
     objects = {}
     for namespace in dict.fromkeys(namespaces):

@@ -49,8 +49,7 @@ def write(path: str, items: Iterable[Raw]) -> int:
 
     One that ends in .gz is compressed; `-` is standard output.
 
-    Raises:
-        OSError: the file cannot be written.
+    Raises OSError: the file cannot be written.
     """
     lines = b",\n".join(map(orjson.dumps, items))
     text = b'{"apiVersion":"v1","kind":"List","items":[\n' + lines + b"\n]}\n"

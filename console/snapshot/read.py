@@ -107,8 +107,7 @@ async def take(
 ) -> Taken:
     """Read a cluster; `progress` is called with what is read and how many objects of it there are so far.
 
-    Raises:
-        KubeError: the API server refuses Nodes or Pods, or cannot be reached.
+    Raises KubeError: the API server refuses what is needed, or cannot be reached.
     """
     taken = Taken()
     server = await _version(kube)
