@@ -1,11 +1,12 @@
 """How the devices of well-known machines are connected."""
 
+import json
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from allocator.topology.sets import Candidate
-from allocator.vocabulary.device import Links, Place, link
-from allocator.wire.deviceobject import read_links, write_links
+from allocator.vocabulary.device import SWITCH, Links, Place, link
+from allocator.wire.deviceobject import read_links
 
 # `nvidia-smi topo -m` of a DGX-1 with V100: six lanes per card in a hybrid cube mesh.
 CUBE_MESH = {
@@ -40,7 +41,7 @@ def bridged(pairs: Mapping[tuple[int, int], int]) -> dict[tuple[str, str], int]:
 def switched(count: int, lanes: int) -> dict[tuple[str, str], int]:
     """Lanes of a switched machine, read from an annotation."""
     ids = [gpu(minor) for minor in range(count)]
-    found, problems = read_links(write_links({}, dict.fromkeys(ids, lanes)), ids)
+    found, problems = read_links(json.dumps({one: {SWITCH: lanes} for one in ids}), ids)
     assert not problems
     assert len(found) == len(list(combinations(ids, 2)))
     return found

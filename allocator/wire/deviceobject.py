@@ -337,14 +337,12 @@ def _read_peers(
             stated[device, peer] = count
 
 
-def write_links(lanes: Lanes, switched: Mapping[str, int] | None = None) -> str:
-    """Write the annotation: lanes between two devices, stated for both, and lanes into the node's switches."""
+def write_links(lanes: Lanes) -> str:
+    """Write the annotation: lanes between two devices, stated for both."""
     devices: dict[str, dict[str, int]] = {}
     for (a, b), count in lanes.items():
         devices.setdefault(a, {})[b] = count
         devices.setdefault(b, {})[a] = count
-    for device, count in (switched or {}).items():
-        devices.setdefault(device, {})[SWITCH] = count
     return json.dumps(devices, sort_keys=True, separators=(",", ":"))
 
 

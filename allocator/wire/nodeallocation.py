@@ -11,7 +11,6 @@ from typing import Any, Final
 from allocator.vocabulary.cpunode import BindPolicy, CpuShare, ExclusivePolicy, NumaShare
 from allocator.vocabulary.cputopology import format_cpuset, parse
 from allocator.vocabulary.holdings import Function, Holding, Share
-from allocator.wire.values import stated
 
 API_VERSION: Final = "koordgate.io/v1alpha1"
 KIND: Final = "NodeAllocation"
@@ -43,21 +42,26 @@ def write_status(holdings: Collection[Holding]) -> dict[str, int]:
 
 def _write_holding(holding: Holding) -> dict[str, Any]:
     listed = _listed(holding.shares)
-    return {
+    written: dict[str, Any] = {
         "uid": holding.uid,
         "namespace": holding.namespace,
         "name": holding.name,
         "since": _write_time(holding.since),
         "devices": [_write_share(share, listed) for share in holding.shares],
-        **stated(
-            containers=list(listed),
-            cpus=None if holding.cpus is None else _write_cpus(holding.cpus),
-            gang=holding.gang,
-            heldUntil=_write_time(holding.until) if holding.until else "",
-            ending=holding.ending,
-            claimRevision=holding.fence,
-        ),
     }
+    if listed:
+        written["containers"] = list(listed)
+    if holding.cpus is not None:
+        written["cpus"] = _write_cpus(holding.cpus)
+    if holding.gang:
+        written["gang"] = holding.gang
+    if holding.until:
+        written["heldUntil"] = _write_time(holding.until)
+    if holding.ending:
+        written["ending"] = holding.ending
+    if holding.fence:
+        written["claimRevision"] = holding.fence
+    return written
 
 
 def _listed(shares: Sequence[Share]) -> dict[str, int]:
@@ -76,32 +80,45 @@ def _read_time(text: str) -> int:
 
 
 def _write_share(share: Share, listed: Mapping[str, int]) -> dict[str, Any]:
-    functions = [{"minor": minor, "busID": bus_id} for minor, bus_id in share.functions]
-    return {
+    written: dict[str, Any] = {
         "type": share.type,
         "id": share.id,
         "minor": share.minor,
         "amounts": dict(share.amounts),
         "containers": [listed[name] for name in share.containers] if listed else list(share.containers),
-        **stated(functions=functions, alone=share.alone, unshared=share.unshared),
     }
+    if share.functions:
+        written["functions"] = [{"minor": minor, "busID": bus_id} for minor, bus_id in share.functions]
+    if share.alone:
+        written["alone"] = True
+    if share.unshared:
+        written["unshared"] = True
+    return written
 
 
 def _write_cpus(share: CpuShare) -> dict[str, Any]:
-    return {
-        "qosClass": share.qos,
-        **stated(
-            cpuset=format_cpuset(share.cpus),
-            bindPolicy=None if share.bind is None else share.bind.value,
-            exclusivePolicy=None if share.exclusive is ExclusivePolicy.NONE else share.exclusive.value,
-            numaNodes=[_write_numa(one) for one in share.numa],
-        ),
-    }
+    written: dict[str, Any] = {"qosClass": share.qos}
+    if share.cpus:
+        written["cpuset"] = format_cpuset(share.cpus)
+    if share.bind is not None:
+        written["bindPolicy"] = share.bind.value
+    if share.exclusive is not ExclusivePolicy.NONE:
+        written["exclusivePolicy"] = share.exclusive.value
+    if share.numa:
+        written["numaNodes"] = [_write_numa(one) for one in share.numa]
+    return written
 
 
 def _write_numa(one: NumaShare) -> dict[str, Any]:
-    of_node = {"node": one.node, "socket": one.socket, "milliCPU": one.milli, "memory": one.memory}
-    return {**of_node, **stated(others=dict(one.others))}
+    written: dict[str, Any] = {
+        "node": one.node,
+        "socket": one.socket,
+        "milliCPU": one.milli,
+        "memory": one.memory,
+    }
+    if one.others:
+        written["others"] = dict(one.others)
+    return written
 
 
 def read_spec(obj: Mapping[str, Any]) -> dict[str, Holding]:
