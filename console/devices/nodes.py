@@ -84,7 +84,7 @@ class Records:
         if isinstance(record, UnreadableError):
             self._unread.add(record.node)
             self._seen.nodes.block(record.node, str(record))
-        elif record.node in self._unread or self.found.get(record.node) != record:
+        elif self.found.get(record.node) != record:
             self.drop(record.node, record.revision)
             self.found[record.node] = record
 

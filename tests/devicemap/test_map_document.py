@@ -70,6 +70,7 @@ def test_health_is_one_word_and_nothing_of_what_cannot_be_used_is_free(
     (told,) = entry(node(device, kubelet=kubelet))["devices"]
     assert (told["health"], told["why"]) == (health, why)
     assert told["amounts"][0] == [100, 0, 100 if health == "healthy" else 0]
+    assert told["state"] == {"healthy": "free", "kubelet": "held"}.get(health, "outOfService")
 
 
 def test_a_disputed_card_is_not_known_to_be_free_and_says_where_the_pod_is_named() -> None:
@@ -84,6 +85,15 @@ def test_a_node_whose_holdings_are_unknown_is_all_held() -> None:
     assert told["blocked"] == "its record cannot be read: remove it"
     assert {one["health"] for one in told["devices"]} == {"unread"}
     assert [one["amounts"] for one in told["devices"]] == [[[100, 100, 0], [80 * GIB, 80 * GIB, 0]]] * 2
+
+
+def test_where_pods_of_other_products_are_not_known_gpus_are_held_and_other_devices_are_not() -> None:
+    told = entry(node(gpu(0), nic(0)), unseen=True)
+    assert told["unseen"] is True
+    assert [(one["type"], one["health"], one["state"]) for one in told["devices"]] == [
+        ("gpu", "unread", "held"),
+        ("rdma", "healthy", "free"),
+    ]
 
 
 def test_a_node_that_cannot_show_cards_says_why_and_one_that_can_says_nothing() -> None:

@@ -126,6 +126,13 @@ def test_devices_of_every_type_are_counted(name: str) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "used"), [("a card of which a part is held", 1), ("the kubelet's", 1), ("cordoned", 0)]
+)
+def test_a_device_that_anybody_holds_is_in_use(name: str, used: int) -> None:
+    assert report.in_use(account(*DEVICES[name][0])) == f"{used} of 1 GPU in use"
+
+
 def test_a_class_that_the_settings_give_to_nodes_is_counted() -> None:
     pools = (("queue", DevicePool({"zone": "a"}, {"shared": 5})),)
     counted = account(node("node-1", labels={"zone": "a"}), node("node-2", labels={"zone": "b"}), pools=pools)

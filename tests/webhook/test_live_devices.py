@@ -20,13 +20,14 @@ from waiting import until
 
 from allocator.vocabulary.adopted import Product
 from allocator.wire.nodeallocation import write_spec
-from console.devices.nodes import Known
+from console.devices.nodes import Known, SeenNodes
 from console.devices.topcommand import LiveNodes, Look, ShownNode, page
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
 from koordgate.kube.resource import DEVICES, NODE_ALLOCATIONS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from koordgate.kube.watch import WatchPace
-from webhook.ledger.kube import cluster_store
+from webhook.ledger.kube import cluster_store, record_or_error
+from webhook.ledger.store import UnreadableError
 from webhook.settings import WebhookSettings, adoption_of
 from webhook.view.nodereport import Availability
 
@@ -237,3 +238,28 @@ async def test_the_terminal_follows_the_cluster_until_control_c(cluster: FakeKub
         terminal.process.send_signal(signal.SIGINT)
         assert await terminal.ends() == 0
         assert b"Traceback" not in terminal.seen
+
+
+# What is known of nodes, as objects come and go
+
+
+def test_a_record_that_could_not_be_read_and_is_listed_no_more_blocks_its_node_no_longer() -> None:
+    seen = SeenNodes(KNOWN)
+    seen.put(DEVICES, device_object(device_entry(0), name="n1"))
+    broken = record_or_error({"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": {"allocations": [{}]}})
+    assert isinstance(broken, UnreadableError)
+    seen.records.take(broken)
+    assert [bool(one.blocked) for one in seen.reports()] == [True]
+    seen.records.begin_list()
+    seen.records.end_list()
+    assert [one.blocked for one in seen.reports()] == [""]
+
+
+def test_what_is_unknown_of_all_nodes_is_shown_of_each_as_soon_as_it_is_and_no_longer() -> None:
+    seen = SeenNodes(KNOWN)
+    seen.put(DEVICES, device_object(device_entry(0), name="n1"))
+    found = []
+    for unread in ("", "no pods for you", ""):
+        seen.no_pods = unread
+        found.append([one.devices[0].state for one in seen.reports()])
+    assert found == [[Availability.FREE], [Availability.HELD], [Availability.FREE]]
