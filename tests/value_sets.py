@@ -178,6 +178,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "gpus": {"enabled": False, "discoveryLabels": False},
             "cpus": {"enforce": False},
             "proof": {"enabled": False},
+            "kubelet": {"podResources": False},
             "tolerations": [],
             "nodeSelector": {"example.com/gpu": "true"},
         }

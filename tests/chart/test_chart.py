@@ -471,6 +471,13 @@ def test_our_scheduler_ignores_what_quotas_count_of_pods_from_before_too(render:
     assert fit(render(values))["ignoredResourceGroups"] == [names.QUOTA_DOMAIN]
 
 
+def test_where_no_certificate_is_made_for_the_scheduler_there_is_no_right_to_it(render: Render) -> None:
+    rendered = render({"scheduler": {"clientCertificates": False}})
+
+    (rule,) = (rule for rule in rules(rendered) if rule["resources"] == ["secrets"] and "resourceNames" in rule)
+    assert rule["resourceNames"] == ["koordgate-tls", "koordgate-extender-tls"]
+
+
 def test_no_rule_has_a_wildcard(render: Render) -> None:
     for rule in rules(render(EVERYTHING)):
         assert "*" not in "".join(rule["apiGroups"] + rule["resources"] + rule["verbs"])
@@ -570,6 +577,12 @@ def test_all_that_an_account_of_ours_asks_has_a_priority_level_of_its_own(render
         "clusterScope": True,
     }
     assert level["limited"]["nominalConcurrencyShares"] == {"koordgate": 40, "koord-scheduler": 12}[name]
+
+
+def test_without_flow_control_there_is_none(render: Render) -> None:
+    kinds = {item["kind"] for item in render({"flowControl": {"enabled": False}})}
+
+    assert not kinds & {"FlowSchema", "PriorityLevelConfiguration"}
 
 
 # Pods
