@@ -86,19 +86,20 @@ class _Holders:
 
     def place(self, one: Holder) -> int:
         """The place of a holder, which is taken in."""
-        return self._add(holder_entry(one))
+        key = isinstance(one, Holding) and bool(one.fence), one.uid
+        place = self._places.get(key)
+        return self._add(key, holder_entry(one)) if place is None else place
 
     def kubelet(self, alloc: PodCpuAlloc) -> int:
         """The place of a Pod that got CPUs from the kubelet's static policy, which is taken in."""
         uid = alloc.uid or f"{alloc.namespace}/{alloc.name}"
-        return self._add(_holder("kubelet", uid, alloc, "CPUs by the kubelet's static policy"))
+        place = self._places.get((False, uid))
+        entry = _holder("kubelet", uid, alloc, "CPUs by the kubelet's static policy")
+        return self._add((False, uid), entry) if place is None else place
 
-    def _add(self, entry: Raw) -> int:
-        key = (entry["kind"] == "claim", entry["uid"])
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self.entries)
-            self.entries.append(entry)
+    def _add(self, key: tuple[bool, str], entry: Raw) -> int:
+        place = self._places[key] = len(self.entries)
+        self.entries.append(entry)
         return place
 
 
