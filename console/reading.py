@@ -110,28 +110,20 @@ async def are_webhooks_installed(kube: KubeClient, notes: list[str]) -> bool | N
     return True
 
 
-class UnknownSettingsError(Exception):
-    """The settings of the installation cannot be read; the message says from where, and why."""
+async def installed_settings(
+    kube: KubeClient, namespace: str, configured: WebhookSettings | None = None
+) -> tuple[WebhookSettings | None, str]:
+    """The settings of the installation in a namespace; or None, and from where they cannot be read, and why.
 
-
-async def installed_settings(kube: KubeClient, namespace: str) -> WebhookSettings:
-    """Read the settings of the installation in a namespace.
-
-    Raises UnknownSettingsError: the ConfigMap is absent, may not be read, or is wrong; KubeError: the API server
-    refuses for another reason, or cannot be reached.
+    `configured`: settings to be used instead. Raises KubeError: the API server refuses for another reason than rights,
+    or cannot be reached.
     """
+    if configured is not None:
+        return configured, ""
     where = f"ConfigMap {namespace}/{RELEASE}"
     try:
         found = await kube.get(CONFIG_MAPS.path(RELEASE, namespace))
-        return settings.parse((found.get("data") or {}).get(CONFIG_KEY) or "", where)
+        return settings.parse((found.get("data") or {}).get(CONFIG_KEY) or "", where), ""
     except (NotFound, Forbidden, Invalid, SettingsError) as error:
-        raise UnknownSettingsError(f"the webhook's settings cannot be read from {where} ({error})") from error
-
-
-async def settings_if_known(kube: KubeClient, namespace: str, notes: list[str], hint: str) -> WebhookSettings | None:
-    """The settings of the installation; None where they cannot be read, with a note that ends in a hint."""
-    try:
-        return await installed_settings(kube, namespace)
-    except UnknownSettingsError as error:
-        notes.append(f"{error}{hint}")
-        return None
+        why = "there is none: koordgate is not installed there" if isinstance(error, NotFound) else error
+        return None, f"the webhook's settings cannot be read from {where} ({why})"

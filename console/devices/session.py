@@ -11,7 +11,7 @@ from typing import NamedTuple
 from allocator.vocabulary.adopted import Product
 from console import terminal
 from console.devices.nodes import CommandError, Known
-from console.reading import NAMESPACE, UnknownSettingsError, installed_settings
+from console.reading import NAMESPACE, installed_settings
 from koordgate.kube.client import KubeClient
 from webhook.settings import WebhookSettings, adoption_of, load, types_of
 from webhook.view.snapshots import pools_of
@@ -83,14 +83,13 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
 
 async def _known(kube: KubeClient, installed_in: str, configured: WebhookSettings | None) -> Known:
     """What the settings define. Where they are not known, Pods of all products count: a card may be held by any."""
-    try:
-        settings = configured or await installed_settings(kube, installed_in)
-    except UnknownSettingsError as error:
-        settings = WebhookSettings()
-        adoption = replace(adoption_of(settings), peers=frozenset(Product))
-        note = (
-            f"{error}; Pods of all other products count, and device types of your own are not known: name the "
-            "installation's namespace with --installed-in, or give the settings with --config"
-        )
-        return Known(types_of(settings), pools_of(settings), settings.claimed, adoption, (note,))
-    return Known(types_of(settings), pools_of(settings), settings.claimed, adoption_of(settings))
+    settings, problem = await installed_settings(kube, installed_in, configured)
+    if settings is not None:
+        return Known(types_of(settings), pools_of(settings), settings.claimed, adoption_of(settings))
+    settings = WebhookSettings()
+    adoption = replace(adoption_of(settings), peers=frozenset(Product))
+    note = (
+        f"{problem}; Pods of all other products count, and device types of your own are not known: name the "
+        "installation's namespace with --installed-in, or give the settings with --config"
+    )
+    return Known(types_of(settings), pools_of(settings), settings.claimed, adoption, (note,))

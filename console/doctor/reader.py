@@ -34,7 +34,7 @@ from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.doctor.policies import search_policies
 from console.doctor.snapshot import REPORTER, Right, Snapshot, Wanted, enforcing, metadata_of
 from console.doctor.trials import UNCALLED, Came, Trial, TrialOutcome
-from console.reading import CONFIG_KEY, RELEASE, ReadList, UnknownSettingsError, installed_settings, listed
+from console.reading import CONFIG_KEY, RELEASE, ReadList, installed_settings, listed
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from koordgate.kube.resource import (
@@ -229,7 +229,8 @@ async def read_cluster(
     KubeError: the API server does not answer, or does not know the user.
     """
     version = str((await kube.get("/version")).get("gitVersion", ""))
-    settings, problem = await _settings(kube, namespace)
+    stated, problem = await installed_settings(kube, namespace)
+    settings = stated or WebhookSettings()
     reporter = await _reporter(kube, namespace)
     found: dict[str, ReadList] = dict(await _gathered(_keyed(kube, one) for one in wanted(namespace, settings)))
     given: dict[Right, bool | None] = {}
@@ -289,16 +290,6 @@ async def _gathered(waiting: Iterable[Awaitable[_T]]) -> list[_T]:
             return await work
 
     return await asyncio.gather(*(one(work) for work in waiting))
-
-
-async def _settings(kube: KubeClient, namespace: str) -> tuple[WebhookSettings, str]:
-    """The webhook's settings; or the defaults, and why they are unknown."""
-    try:
-        return await installed_settings(kube, namespace), ""
-    except UnknownSettingsError as error:
-        if isinstance(error.__cause__, NotFound):
-            return WebhookSettings(), f"there is no ConfigMap {namespace}/{RELEASE}: koordgate is not installed there"
-        return WebhookSettings(), str(error.__cause__)
 
 
 async def _reporter(kube: KubeClient, namespace: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from allocator.wire import gang, nodeallocation, nodetopology
-from console.reading import CONFIG_KEY, RELEASE, are_webhooks_installed, listed, settings_if_known
+from console.reading import CONFIG_KEY, RELEASE, are_webhooks_installed, installed_settings, listed
 from console.snapshot.fields import shapes
 from console.snapshot.keep import Raw, Shape, object_of
 from console.snapshot.names import OPEN, Namer
@@ -111,7 +111,8 @@ async def take(
     """
     taken = Taken()
     server = await _version(kube)
-    stated = wanted.configured or await settings_if_known(kube, wanted.installed_in, taken.notes, _HINT)
+    stated, problem = await installed_settings(kube, wanted.installed_in, wanted.configured)
+    taken.notes += [f"{problem}{_HINT}"] if problem else []
     names = await _namer(kube, taken.notes) if wanted.anonymize else OPEN
     known = shapes(settings.types_of(stated or WebhookSettings()))
     found: list[Raw] = []

@@ -117,7 +117,8 @@ async def test_without_an_installation_nothing_is_tried(fake: FakeKube, kube: Ku
     fake.put(NODES.path(), {"metadata": {"name": "n1"}})
     found = await read(fake, kube)
     assert found.settings_problem == (
-        "there is no ConfigMap koordgate-system/koordgate: koordgate is not installed there"
+        "the webhook's settings cannot be read from ConfigMap koordgate-system/koordgate (there is none: koordgate is "
+        "not installed there)"
     )
     assert (found.reporter, found.rights, found.outcomes) == ({}, {}, ())
     assert found.of("nodes").names == {"n1"}

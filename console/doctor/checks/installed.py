@@ -97,7 +97,7 @@ def settings_read(snapshot: Snapshot) -> Iterator[Finding]:
     """The settings of the installation."""
     if snapshot.settings_problem:
         todo = "name the release's namespace with --namespace, or install koordgate"
-        yield failure(f"the settings are unknown: {snapshot.settings_problem}", todo)
+        yield failure(snapshot.settings_problem, todo)
     else:
         yield ok(f"the settings in {snapshot.namespace} are read")
 
