@@ -7,8 +7,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" $(NEW) 2>/dev/null && command -v "$$p" && break; done)
 BIN := .venv/bin
 UNIT := not controlplane and not node and not browser
-# Unit tests share nothing and run side by side. Control planes and nodes use the whole machine and run one after another.
+# Unit tests share nothing and run side by side.
 PARALLEL := --numprocesses=auto --maxprocesses=8
+# Each worker has a control plane of its own, and one of them the node: two use a machine of two cores.
+TWO := --numprocesses=2 --dist=loadgroup
 NAME ?=
 ARGS ?=
 
@@ -45,7 +47,7 @@ map: .venv/.runs  ## run the demo, and open the device map in a browser
 test: setup check docs  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m localplane build
 	$(BIN)/python -m pytest -m "$(UNIT)" $(PARALLEL) $(ARGS)
-	$(BIN)/python -m pytest -m "not ($(UNIT))" $(ARGS)
+	$(BIN)/python -m pytest -m "not ($(UNIT))" $(TWO) $(ARGS)
 
 check: setup  ## run lint, types and import contracts only
 	$(BIN)/ruff check
@@ -70,7 +72,7 @@ unit: setup  ## run the tests that need only Python
 
 controlplane: setup  ## run the tests on a real etcd, kube-apiserver and kube-scheduler
 	$(BIN)/python -m localplane build
-	$(BIN)/python -m pytest -m controlplane $(ARGS)
+	$(BIN)/python -m pytest -m controlplane $(TWO) $(ARGS)
 
 test-matrix: setup  ## run the control-plane tests on every supported Kubernetes: make test-matrix ARGS="--kubernetes 1.34 -x"
 	PYTHONPATH=tests $(BIN)/python -m matrix $(ARGS)
