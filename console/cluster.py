@@ -149,6 +149,12 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def is_ready(obj: Mapping[str, Any]) -> bool:
+    """Whether a Node or Pod is ready, as its conditions say."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
 def _is_about(found: Found) -> bool:
     """Whether an object says that the others are a snapshot, which has all Device objects that the cluster has."""
     _, obj, kind = found
@@ -210,9 +216,7 @@ class Cluster:
         node = (pod.get("spec") or {}).get("nodeName")
         if not node or not any(labels.get(key) == value for key, value in _REPORTERS):
             return
-        conditions = (pod.get("status") or {}).get("conditions") or ()
-        ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-        self.reporters[node] = self.reporters.get(node, False) or ready
+        self.reporters[node] = self.reporters.get(node, False) or is_ready(pod)
 
 
 def about_devices(pod: Mapping[str, Any], types: DeviceTypes) -> bool:

@@ -11,6 +11,7 @@ from allocator.vocabulary.names import MEMORY_LIMIT_PREFIX, MEMORY_REQUEST_PREFI
 MADE_IN_MEMORY: Final = "runtime.nvidia.com/gpu"
 """The CDI kind of which NVIDIA's runtime makes the specification itself (NVIDIA Container Toolkit 1.15 and later)."""
 DELIVERY_LABEL: Final = "koordgate.io/delivery"  # of a Node: the `Delivery` of its administrator's choice
+DELIVERY_PROVED: Final = "koordgate.io/delivery-proved"  # of a Node: what a Pod last showed of its delivery
 _QUALIFIED_SINCE: Final = (1, 15)
 
 

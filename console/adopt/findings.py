@@ -11,13 +11,12 @@ from allocator.adopted import Survey, survey
 from allocator.request.original import read_asks
 from allocator.request.pod import is_ours
 from allocator.vocabulary.adopted import Product
-from allocator.vocabulary.delivery import DELIVERY_LABEL
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialects import PEERS, VOLCANO_MEMORY, VOLCANO_NUMBER
-from allocator.vocabulary.names import DEVICE_ALLOCATED, NVIDIA, ORIGINAL_REQUEST, RESOURCE_MAPS, TYPE_GPU, Mode
+from allocator.vocabulary.names import DEVICE_ALLOCATED, ORIGINAL_REQUEST, RESOURCE_MAPS, Mode
 from allocator.vocabulary.node import NodeSnapshot
 from console.cluster import Cluster, ReadCluster, about_devices
-from console.doctor.checks.delivery import DELIVERY_PROVED, CardNode, DeliveryProof, chosen, shown
+from console.doctor.checks.delivery import card_nodes, chosen, shown
 from console.doctor.findings import Level
 from console.doctor.policies import PolicyFindings, cure, removed, what
 from webhook.settings import SchedulerNames, WebhookSettings, tells_volcano, types_of
@@ -124,7 +123,7 @@ def find(cluster: Cluster, seen: ReadCluster, policies: PolicyFindings = NO_POLI
     unlisted = {obj["metadata"]["name"]: len(obj["spec"]["devices"]) for obj in cluster.unlisted}
     uids = ((pod["metadata"].get("uid", ""), pod["metadata"]) for pod in cluster.objects("Pod"))
     names = {uid: f"{about.get('namespace', '')}/{about['name']}" for uid, about in uids}
-    carded = card_nodes(cluster, seen)
+    carded = card_nodes(cluster.objects("Node"), seen.view)
     ways = {name: str(found.way.delivery or NO_WAY) for name, found in chosen(carded).items()}
     nodes = []
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
@@ -153,20 +152,6 @@ def find(cluster: Cluster, seen: ReadCluster, policies: PolicyFindings = NO_POLI
             *(f"{what(one)}; {cure(one.names, gone)}" for one in policies.outdated),
         ),
     )
-
-
-def card_nodes(cluster: Cluster, seen: ReadCluster) -> list[CardNode]:
-    """The nodes with NVIDIA's cards, by name."""
-    found = []
-    for obj in cluster.objects("Node"):
-        metadata = obj["metadata"]
-        name, labels, noted = metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
-        listed = seen.view.nodes.devices(name)
-        if listed is not None and any(one.type == TYPE_GPU and one.is_of(NVIDIA) for one in listed.named(labels)):
-            proof = DeliveryProof.read(noted.get(DELIVERY_PROVED))
-            way, told = seen.view.snapshot(name).delivery, listed.runtime is not None
-            found.append(CardNode(name, way, told, "", labels.get(DELIVERY_LABEL, ""), proof))
-    return sorted(found, key=lambda one: one.name)
 
 
 def device_pods(cluster: Cluster, seen: ReadCluster, types: DeviceTypes) -> Iterator[DevicePod]:

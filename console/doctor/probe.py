@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery
+from allocator.vocabulary.delivery import DELIVERY_LABEL, DELIVERY_PROVED, Delivery
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY_RATIO, KUBERNETES_DOMAIN, TYPE_GPU
 from allocator.wire.podallocated import read_allocation
+from console.cluster import is_ready
 from console.doctor.checks.delivery import (
-    DELIVERY_PROVED,
     CardNode,
     Chosen,
     DeliveryProof,
@@ -25,7 +25,7 @@ from console.doctor.checks.delivery import (
     way_of,
 )
 from console.doctor.findings import Finding, Level, named_nodes
-from console.doctor.snapshot import Snapshot
+from console.doctor.snapshot import Snapshot, taints_of
 from console.doctor.trials import CONTAINER, translated_by, trial_pod
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
@@ -62,7 +62,7 @@ _CARD: Final = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9A-Za-z-]{1,64})\)")
 def probe_pod(name: str, node: Mapping[str, Any], image: str, run: str, seconds: float) -> Raw:
     """Write the Pod that probes a node.
 
-    `node`: what is kept of the Node: its name and its taints, which the Pod tolerates. `seconds`: after which the
+    `node`: the Node, whose taints the Pod tolerates. `seconds`: after which the
     kubelet ends it, though nobody may be left who would delete it.
     """
     made = trial_pod(
@@ -73,7 +73,7 @@ def probe_pod(name: str, node: Mapping[str, Any], image: str, run: str, seconds:
         activeDeadlineSeconds=max(1, int(seconds)),
         terminationGracePeriodSeconds=1,
         enableServiceLinks=False,
-        tolerations=list(_tolerations(node["taints"])),
+        tolerations=list(_tolerations(taints_of(node))),
         affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _only(node["metadata"]["name"])}},
     )
     del made["metadata"]["generateName"]
@@ -378,7 +378,7 @@ class Probes:
         self._tell = tell
         self._run = secrets.token_hex(4)
         self._gate = asyncio.Semaphore(AT_ONCE)
-        self._nodes = card_nodes(snapshot)
+        self._nodes = card_nodes(snapshot.of("nodes").items, snapshot.seen().view)
         self._outcomes: dict[str, Outcome] = {}
         self.problems: list[Finding] = []  # what could not be recorded or deleted
 
@@ -398,7 +398,7 @@ class Probes:
 
     async def _one(self, name: str, card_node: CardNode, node: Raw, found: Chosen) -> None:
         async with self._gate:
-            if node["ready"]:
+            if is_ready(node):
                 outcome = await self._probed(name, card_node, node, found)
             else:
                 outcome = Outcome(card_node.name, found, Verdict.NOT_RUN, "the node is not ready")

@@ -14,27 +14,26 @@ import yaml
 
 from allocator.cpu.resolve import CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY, NUMA_TOPOLOGY_POLICIES
 from allocator.request.unread import find_misspelt_keys
-from allocator.vocabulary.delivery import DELIVERY_LABEL
+from allocator.vocabulary.delivery import DELIVERY_LABEL, DELIVERY_PROVED
 from allocator.vocabulary.names import (
-    AGREEMENT,
     CLASSES,
     CORDONED,
     DEVICE_ORDER,
-    HEADROOM,
     ISOLATION_PROVIDER,
     RELEASED,
-    TYPE_GPU,
 )
+from allocator.wire import nodetopology
 from allocator.wire.deviceobject import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR
-from allocator.wire.noderuntime import MEMORY_LIMITS, NODE_RUNTIME
-from allocator.wire.nodetopology import CPU_MANAGER_POLICY
+from console.cluster import is_ready
 from console.data import MissingDataError, data_folder
 from console.doctor import rights, trials
-from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.doctor.policies import search_policies
 from console.doctor.snapshot import REPORTER, Right, Snapshot, Wanted, enforcing, metadata_of
 from console.doctor.trials import UNCALLED, Came, Trial, TrialOutcome
 from console.reading import CONFIG_KEY, RELEASE, ReadList, installed_settings, listed
+from console.snapshot.fields import shapes
+from console.snapshot.keep import Shape, object_of
+from console.snapshot.names import OPEN
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from koordgate.kube.resource import (
@@ -86,11 +85,11 @@ NODE_KEYS: Final = {
 def wanted(namespace: str, settings: WebhookSettings) -> tuple[Wanted, ...]:
     """List what is read of an installation in a namespace, once its settings are known."""
     secrets = (settings.certificate.secret, settings.certificate.extender_secret)
-    flows = (RELEASE, "koord-scheduler")
+    flows, known = (RELEASE, "koord-scheduler"), shapes(types_of(settings))
     return (
-        Wanted("nodes", NODES, keep=_node),
-        Wanted("devices", DEVICES, keep=_device),
-        Wanted("topologies", TOPOLOGIES, keep=_topology),
+        Wanted("nodes", NODES, keep=_node(known["Node"])),
+        Wanted("devices", DEVICES, keep=_as_in_snapshots(known["Device"])),
+        Wanted("topologies", TOPOLOGIES, keep=_as_in_snapshots(known[nodetopology.KIND])),
         Wanted("pods", PODS, namespace, keep=_pod_of, selector=_PART_OF),
         Wanted("leases", LEASES, _NODE_LEASES, keep=_lease),
         Wanted("deployments", DEPLOYMENTS, keep=_workload),
@@ -101,7 +100,7 @@ def wanted(namespace: str, settings: WebhookSettings) -> tuple[Wanted, ...]:
         Wanted("policyBindings", POLICY_BINDINGS, keep=_with_spec),
         Wanted("quotas", RESOURCE_QUOTAS),
         Wanted("events", EVENTS, keep=_event, fields=_WARNINGS),
-        Wanted("runtimes", RUNTIME_CLASSES, keep=_runtime_class),
+        Wanted("runtimes", RUNTIME_CLASSES, keep=_as_in_snapshots(known["RuntimeClass"])),
         Wanted("budgets", DISRUPTION_BUDGETS, namespace, keep=_metadata_only),
         Wanted("crds", DEFINITIONS, names=tuple(sorted(f"{one.plural}.{one.group}" for one in CUSTOM))),
         Wanted("levels", PRIORITY_LEVELS, keep=_metadata_only, names=flows),
@@ -118,44 +117,21 @@ def _with_spec(obj: Raw) -> Raw:
     return {"metadata": metadata_of(obj), "spec": obj.get("spec") or {}}
 
 
-def _node(obj: Raw) -> Raw:
-    status, taints = obj.get("status") or {}, (obj.get("spec") or {}).get("taints") or []
-    return {
-        "metadata": metadata_of(obj, annotations=(DELIVERY_PROVED,)),
-        "misspelt": find_misspelt_keys(obj["metadata"], NODE_KEYS),
-        "allocatable": status.get("allocatable") or {},
-        "ready": _ready(status),
-        "short": any(one.get("key") == HEADROOM for one in taints),
-        "taints": taints,
-    }
+def _as_in_snapshots(shape: Shape) -> Callable[[Raw], Raw]:
+    """What a snapshot keeps of an object of this shape, and who wrote it."""
+
+    def keep(obj: Raw) -> Raw:
+        kept = object_of(shape, obj, OPEN)
+        kept["metadata"] = {"labels": {}, "annotations": {}, **kept["metadata"]}
+        return {**kept, "managers": [one.get("manager", "") for one in obj["metadata"].get("managedFields") or ()]}
+
+    return keep
 
 
-def _device(obj: Raw) -> Raw:
-    spec = obj.get("spec")  # another's definition may admit anything
-    listed = spec.get("devices") if isinstance(spec, dict) else None
-    devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    metadata = metadata_of(obj, annotations=(AGREEMENT, MEMORY_LIMITS, NODE_RUNTIME))
-    types = [one.get("type") for one in devices]
-    vendors = {_vendor(one, metadata["labels"]) for one in devices if one.get("type") == TYPE_GPU}
-    return {"metadata": metadata, "types": types, "vendors": sorted(vendors), "managers": _managers(obj)}
-
-
-def _vendor(entry: Raw, common: Raw) -> str:
-    labels = entry.get("labels")
-    own = labels.get(GPU_VENDOR) if isinstance(labels, dict) else ""
-    return str(own or common.get(GPU_VENDOR, "")).lower()
-
-
-def _runtime_class(obj: Raw) -> Raw:
-    return {"metadata": metadata_of(obj), "handler": str(obj.get("handler") or "")}
-
-
-def _topology(obj: Raw) -> Raw:
-    return {"metadata": metadata_of(obj, annotations=(CPU_MANAGER_POLICY,)), "managers": _managers(obj)}
-
-
-def _managers(obj: Raw) -> list[str]:
-    return [one.get("manager", "") for one in obj["metadata"].get("managedFields") or ()]
+def _node(shape: Shape) -> Callable[[Raw], Raw]:
+    """As in a snapshot; and its keys that nobody reads."""
+    kept = _as_in_snapshots(shape)
+    return lambda obj: {**kept(obj), "misspelt": find_misspelt_keys(obj["metadata"], NODE_KEYS)}
 
 
 def _pod_of(obj: Raw) -> Raw:
@@ -163,17 +139,13 @@ def _pod_of(obj: Raw) -> Raw:
     return {
         "metadata": metadata_of(obj),
         "node": spec.get("nodeName", ""),
-        "ready": _ready(status),
+        "ready": is_ready(obj),
         "images": [one.get("image", "") for one in spec.get("containers") or ()],
         "waiting": [
             (one.get("state") or {}).get("waiting", {}).get("reason", "")
             for one in status.get("containerStatuses") or ()
         ],
     }
-
-
-def _ready(status: Raw) -> bool:
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ())
 
 
 def _lease(obj: Raw) -> Raw:

@@ -1,9 +1,10 @@
 """What was read of a cluster: the checks judge this value alone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from console.cluster import Cluster, ReadCluster
 from console.doctor.policies import PolicyFindings
 from console.doctor.trials import TrialOutcome
 from console.reading import ReadList
@@ -16,6 +17,8 @@ REPORTER: Final = "koordgate-reporter"
 REPORTERS: Final = (REPORTER, f"{REPORTER}-gpu")  # DaemonSets: the second where nodes with cards have one of their own
 
 
+SEEN: Final = {"nodes": "Node", "devices": "Device", "runtimes": "RuntimeClass"}
+"""What a replica sees of nodes: where it is in what was read, and its kind."""
 NOT_READ: Final = ReadList(error="it was not read")
 
 
@@ -43,6 +46,11 @@ class Snapshot:
     def of(self, key: str) -> ReadList:
         """What was read under a key."""
         return self.read.get(key, NOT_READ)
+
+    def seen(self) -> ReadCluster:
+        """The nodes and their devices, as a replica would see them; made anew at each call."""
+        objects = {kind: list(self.of(key).items) for key, kind in SEEN.items()}
+        return ReadCluster(Cluster(objects, settings=self.settings, classes=True))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,3 +97,8 @@ def metadata_of(obj: Mapping[str, Any], *, annotations: Iterable[str] = ()) -> R
 def enforcing(binding: Mapping[str, Any]) -> bool:
     """Whether a policy's binding is that of enforced namespaces, named as its policy; observed ones have another."""
     return bool(binding["metadata"]["name"] == binding["spec"].get("policyName"))
+
+
+def taints_of(node: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The taints of a Node."""
+    return (node.get("spec") or {}).get("taints") or ()

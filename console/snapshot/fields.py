@@ -10,16 +10,15 @@ from typing import Final
 
 from allocator.vocabulary import adopted as peers
 from allocator.vocabulary import names as known
-from allocator.vocabulary.delivery import KEEPERS
+from allocator.vocabulary.delivery import DELIVERY_PROVED, KEEPERS
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from allocator.wire.deviceobject import DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS
 from allocator.wire.mirror import REGISTERS
-from allocator.wire.noderuntime import NODE_RUNTIME
+from allocator.wire.noderuntime import MEMORY_LIMITS, NODE_RUNTIME
 from allocator.wire.nodetopology import NODE_RESERVATION, SYSTEM_QOS_RESOURCE
 from allocator.wire.podannotations import NUMA_TOPOLOGY_SPEC, RESOURCE_SPEC
-from console.doctor.checks.delivery import DELIVERY_PROVED
 from console.snapshot.keep import (
     DROPPED,
     Shape,
@@ -56,8 +55,9 @@ _TOPOLOGY_ANNOTATIONS: Final = (
 )
 _DEVICE_ANNOTATIONS: Final = (
     *(*known.DEVICES_CHECKPOINTS, known.AGREEMENT, known.CORDONED),
-    *(DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS, NODE_RUNTIME),
+    *(DEVICE_LINKS, DEVICE_NUMBERS, GPU_PARTITIONS, MEMORY_LIMITS, NODE_RUNTIME),
 )
+_ABOUT_PODS: Final = frozenset({known.AGREEMENT, MEMORY_LIMITS})  # annotations of Device objects that name them
 _PATHS: Final = frozenset({gang.GANG_ANNOTATION, peers.HAMI_NODE})
 _NODE_ANNOTATIONS: Final = (known.CLASSES, known.RELEASED, DELIVERY_PROVED, NODE_RESERVATION, *REGISTERS)
 # Annotations in JSON -> its fields that name objects or an image.
@@ -80,6 +80,8 @@ def annotations(
             return DROPPED
         kept = {}
         for key, text in value.items():
+            if names.hides and key in _ABOUT_PODS:
+                continue
             stated = key in listed or (allocations and known.is_allocation_annotation(key)) or asks(key)
             if not isinstance(text, str) or not stated:
                 continue

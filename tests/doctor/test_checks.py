@@ -87,6 +87,7 @@ def node(name: str, **about: Any) -> Raw:
     return {**meta(name, labels={"nvidia.com/gpu.present": "true"}), **base, **about}
 
 
+CARD: Raw = {"type": "gpu", "resources": {"koordinator.sh/gpu-memory": "80Gi"}}
 RUNTIME = '{"handlers":["runc","nvidia"],"showing":["nvidia"],"defaultShows":false,"toolkit":"1.18.0","mode":"cdi"}'
 
 
@@ -169,12 +170,13 @@ def written(key: str, flat: Raw) -> Raw:
         case "nodes":
             taints = [
                 *flat["taints"],
-                {"key": "other"},
-                *([{"key": "koordgate.io/headroom"}] if flat.get("short") else []),
+                {"key": "other", "effect": "NoSchedule"},
+                *([{"key": "koordgate.io/headroom", "effect": "PreferNoSchedule"}] if flat.get("short") else []),
             ]
             spec, status = {"taints": taints}, {"allocatable": flat["allocatable"], "conditions": conditions}
         case "devices":
-            cards = [{"type": "gpu", "labels": {"node.koordinator.sh/gpu-vendor": one}} for one in flat["vendors"]]
+            labelled = [{"node.koordinator.sh/gpu-vendor": one} for one in flat["vendors"]]
+            cards = [{**CARD, "id": f"GPU-{at}", "minor": at, "labels": of} for at, of in enumerate(labelled)]
             cards = cards if "gpu" in flat["types"] else []
             others = [{"type": one} for one in flat["types"] if one != "gpu"]
             spec, status = {"devices": [*others, *cards, 7, {}]}, {}

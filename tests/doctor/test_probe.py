@@ -67,7 +67,9 @@ def test_the_pod_asks_for_the_least_of_a_card_on_one_node_whose_taints_it_tolera
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
         {"key": "k", "effect": "NoExecute"},
     ]
-    made = probe_pod("koordgate-probe-x-0", node("n1", taints=taints), "busybox", "x", 90.5)
+    made = probe_pod(
+        "koordgate-probe-x-0", {"metadata": {"name": "n1"}, "spec": {"taints": taints}}, "busybox", "x", 90.5
+    )
     spec = made["spec"]
     (container,) = spec["containers"]
     assert made["metadata"]["name"] == "koordgate-probe-x-0"
@@ -592,9 +594,8 @@ async def test_the_command_probes_the_nodes_of_the_cluster(
         state = {"conditions": [{"type": "Ready", "status": "True"}]}
         run.fake.put(NODES.path(), {"metadata": {"name": name}, "status": state})
         noted = {"name": name, "annotations": device(name)["metadata"]["annotations"]}
-        run.fake.put(
-            DEVICES.path(), {"metadata": noted, "spec": {"devices": [{"type": "gpu", "minor": 1, "id": CARD}]}}
-        )
+        card = {"type": "gpu", "minor": 1, "id": CARD, "resources": {"koordinator.sh/gpu-memory": "80Gi"}}
+        run.fake.put(DEVICES.path(), {"metadata": noted, "spec": {"devices": [card]}})
     said = await koordgate("doctor", "--probe", "busybox", "-o", "json")
     found = json.loads(said.out)
     assert said.status == found["exitStatus"] == 2

@@ -275,3 +275,11 @@ def test_the_image_of_a_probe_is_hidden_and_what_it_proved_is_kept() -> None:
     kept = object_of(SHAPES["Node"], node, HIDING)["metadata"]["annotations"]["koordgate.io/delivery-proved"]
     assert json.loads(kept) | {"image": ""} == json.loads(proof) | {"image": ""}
     assert "acme" not in kept
+
+
+def test_what_a_device_object_says_of_pods_is_left_out_where_names_are_replaced() -> None:
+    noted = {"koordgate.io/pod-agreement": '{"u":{"pod":"team/p"}}', "koordgate.io/memory-limits": '{"GPU-1":[]}'}
+    obj = {"metadata": {"name": "n1", "annotations": noted}}
+    shape = shapes(BUILT_IN)["Device"]
+    assert object_of(shape, obj, OPEN)["metadata"]["annotations"] == noted
+    assert object_of(shape, obj, Namer(b"key"))["metadata"]["annotations"] == {}

@@ -8,20 +8,17 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Self
 
-from allocator.devices.delivery import DeliveryRules, classes_help, delivery_of
+from allocator.devices.delivery import classes_help
 from allocator.devices.isolation import NOT_KNOWN
-from allocator.vocabulary.delivery import DELIVERY_LABEL, KEEPERS, Delivery, NodeDelivery, Way
-from allocator.vocabulary.names import NVIDIA
+from allocator.vocabulary.delivery import DELIVERY_LABEL, DELIVERY_PROVED, KEEPERS, Delivery, NodeDelivery, Way
+from allocator.vocabulary.names import NVIDIA, TYPE_GPU
 from allocator.vocabulary.outcome import did_you_mean
-from allocator.wire.deviceobject import GPU_VENDOR
-from allocator.wire.noderuntime import NODE_RUNTIME, read_runtime
+from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.values import UNREADABLE, as_json, as_object, as_text
 from console.doctor.findings import Finding, Level, failure, named_nodes, ok, warning
 from console.doctor.snapshot import Snapshot
-from webhook.settings import delivery_rules
-from webhook.view.runtimeclasses import RuntimeClassTable
+from webhook.view.cluster import ClusterView
 
-DELIVERY_PROVED: Final = "koordgate.io/delivery-proved"
 _MAX_PROOF: Final = 4096  # characters of the annotation
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -106,36 +103,26 @@ class Chosen(NamedTuple):
 
 def delivery(snapshot: Snapshot) -> Iterator[Finding]:
     """Check how each node with NVIDIA's cards shows containers theirs."""
-    found = card_nodes(snapshot)
+    found = card_nodes(snapshot.of("nodes").items, snapshot.seen().view)
     yield from shown(found)
     if snapshot.settings.limits.provider in KEEPERS:
         yield from kept(found, required=bool(snapshot.settings.limits.require))
 
 
-def card_nodes(snapshot: Snapshot) -> list[CardNode]:
-    """The nodes that have NVIDIA's cards, by name."""
-    classes = RuntimeClassTable(delivery_rules(snapshot.settings), lambda: None)
-    for one in snapshot.of("runtimes").items:
-        classes.put(one["metadata"]["name"], one["handler"])
-    known = {one["metadata"]["name"]: one for one in snapshot.of("nodes").items}
+def card_nodes(nodes: Iterable[Mapping[str, Any]], view: ClusterView) -> list[CardNode]:
+    """The nodes that have NVIDIA's cards, by name; `nodes` are the Node objects of which the view was made."""
     found = []
-    for device in snapshot.of("devices").items:
-        node = known.get(device["metadata"]["name"])
-        if node is not None and _has_cards(device, node["metadata"]["labels"]):
-            noted = device["metadata"]["annotations"].get(NODE_RUNTIME)
-            found.append(_card_node(node["metadata"], noted, classes.rules))
+    for obj in nodes:
+        metadata = obj["metadata"]
+        name, labels, noted = metadata["name"], metadata.get("labels") or {}, metadata.get("annotations") or {}
+        listed = view.nodes.devices(name)
+        if listed is None or not any(one.type == TYPE_GPU and one.is_of(NVIDIA) for one in listed.named(labels)):
+            continue
+        problem = next((one for one in listed.problems if one.startswith(f"annotation {NODE_RUNTIME}")), "")
+        label, proof = labels.get(DELIVERY_LABEL, ""), DeliveryProof.read(noted.get(DELIVERY_PROVED))
+        way, told = view.snapshot(name).delivery, listed.runtime is not None
+        found.append(CardNode(name, way, told, problem, label, proof))
     return sorted(found, key=lambda one: one.name)
-
-
-def _has_cards(device: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    return any((vendor or labels.get(GPU_VENDOR, "").lower() or NVIDIA) == NVIDIA for vendor in device["vendors"])
-
-
-def _card_node(metadata: Mapping[str, Any], text: object, rules: DeliveryRules) -> CardNode:
-    runtime, problem = read_runtime(text)
-    label = metadata["labels"].get(DELIVERY_LABEL, "")
-    proof = DeliveryProof.read(metadata["annotations"].get(DELIVERY_PROVED))
-    return CardNode(metadata["name"], delivery_of(runtime, label, rules), runtime is not None, problem, label, proof)
 
 
 def chosen(nodes: Iterable[CardNode]) -> dict[str, Chosen]:

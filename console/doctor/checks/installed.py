@@ -11,7 +11,7 @@ from typing import Any, Final
 from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.names import HEADROOM
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
-from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
+from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot, taints_of
 from console.reading import RELEASE
 from webhook.tls.pki import CertificateError, Shown, certificates_in, shown
 
@@ -278,8 +278,8 @@ def _dates(name: str, leaf: Shown, authority: Shown, now: datetime, soon: timede
 def taints(snapshot: Snapshot) -> Iterator[Finding]:
     """Check that somebody keeps the taints that are there, and that they can have an effect."""
     nodes = snapshot.of("nodes").items
-    short = sorted(one["metadata"]["name"] for one in nodes if one.get("short"))
-    yield _taints(snapshot.settings.headroom.mode, short, len(nodes))
+    short = [one["metadata"]["name"] for one in nodes if HEADROOM in (taint.get("key") for taint in taints_of(one))]
+    yield _taints(snapshot.settings.headroom.mode, sorted(short), len(nodes))
 
 
 def _taints(mode: str, short: list[str], nodes: int) -> Finding:

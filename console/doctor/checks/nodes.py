@@ -8,6 +8,7 @@ from typing import Final
 
 from allocator.vocabulary.names import REPORTER_MANAGER
 from allocator.wire.nodetopology import CPU_MANAGER_POLICY
+from console.cluster import is_ready
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot
 from console.terminal import counted
@@ -64,12 +65,12 @@ def fresh(snapshot: Snapshot) -> Iterator[Finding]:
         for one in snapshot.of(key).items
         if REPORTER_MANAGER in one["managers"] and one["metadata"]["name"] in known
     }
-    stale = [name for name in sorted(ours - alive) if known[name]["ready"]]
+    stale = [name for name in sorted(ours - alive) if is_ready(known[name])]
     if stale:
         todo = f"kubectl -n {snapshot.namespace} get pods -o wide: no reporter is ready there"
         what = f"what koordgate knows of {len(stale)} nodes is not kept up to date: {listed(stale)}"
         yield failure(what, todo)
-    down = [name for name in sorted(ours) if not known[name]["ready"]]
+    down = [name for name in sorted(ours) if not is_ready(known[name])]
     if down:
         what = f"{len(down)} nodes with devices are not ready: {listed(down)}"
         yield warning(what, "kubectl describe node NAME")
@@ -131,7 +132,7 @@ def kubelet_clocks(snapshot: Snapshot) -> Iterator[Finding]:
     """A kubelet dates its lease by its own clock, every ten seconds while it lives."""
     if snapshot.offset is None:
         return
-    ready = {node["metadata"]["name"] for node in snapshot.of("nodes").items if node["ready"]}
+    ready = {node["metadata"]["name"] for node in snapshot.of("nodes").items if is_ready(node)}
     late, early, right = [], [], 0
     for lease in snapshot.of("leases").items:
         name = lease["metadata"]["name"]

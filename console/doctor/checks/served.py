@@ -296,10 +296,8 @@ def _name(workload: Mapping[str, Any]) -> str:
 def given_twice(snapshot: Snapshot) -> Iterator[Finding]:
     """Nodes whose cards a device plugin offers and our reporter lists."""
     devices, nodes = snapshot.of("devices").items, snapshot.of("nodes").items
-    ours = {
-        one["metadata"]["name"] for one in devices if TYPE_GPU in one["types"] and REPORTER_MANAGER in one["managers"]
-    }
-    offered = {one["metadata"]["name"] for one in nodes if one["allocatable"].get(NVIDIA_GPU, "0") != "0"}
+    ours = {one["metadata"]["name"] for one in devices if REPORTER_MANAGER in one["managers"] and _has_gpu(one)}
+    offered = {one["metadata"]["name"] for one in nodes if _plugin_offers(one)}
     both = sorted(ours & offered)
     if both:
         todo = f"turn off the device plugin there; {REPORTER} holds what it gave to Pods until these end"
@@ -309,6 +307,15 @@ def given_twice(snapshot: Snapshot) -> Iterator[Finding]:
         yield ok(
             f"no device plugin offers {NVIDIA_GPU} on the {len(ours)} nodes whose cards koordgate gives",
         )
+
+
+def _plugin_offers(node: Mapping[str, Any]) -> bool:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return bool(allocatable.get(NVIDIA_GPU, "0") != "0")
+
+
+def _has_gpu(device: Mapping[str, Any]) -> bool:
+    return any(one.get("type") == TYPE_GPU for one in (device.get("spec") or {}).get("devices") or ())
 
 
 _MAX_TOLD: Final = 20
