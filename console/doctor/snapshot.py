@@ -1,6 +1,6 @@
 """What was read of a cluster: the checks judge this value alone."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -82,16 +82,10 @@ class Wanted:
     names: tuple[str, ...] = ()  # get these objects instead of a list
 
 
-def metadata_of(obj: Mapping[str, Any], *, annotations: Iterable[str] = ()) -> Raw:
-    """Keep of an object's metadata its name, namespace, labels, owner, and some annotations."""
+def metadata_of(obj: Mapping[str, Any]) -> Raw:
+    """Keep of an object's metadata its name, namespace and labels."""
     about = obj["metadata"]
-    noted = about.get("annotations") or {}
-    return {
-        "name": about["name"],
-        "namespace": about.get("namespace", ""),
-        "labels": about.get("labels") or {},
-        "annotations": {key: noted[key] for key in annotations if key in noted},
-    }
+    return {"name": about["name"], "namespace": about.get("namespace", ""), "labels": about.get("labels") or {}}
 
 
 def enforcing(binding: Mapping[str, Any]) -> bool:
