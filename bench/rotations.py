@@ -70,7 +70,10 @@ class Load:
         """Ask the extender, on a new connection each time."""
         url = f"https://{address[0]}:{address[1]}/scheduler/filter"
         name = f"koordgate.{chart.NAMESPACE}.svc"
-        question = {"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {}}, "NodeNames": []}
+        question = {
+            "Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"containers": []}},
+            "NodeNames": [],
+        }
         secret = await data(admin, "koordgate-scheduler-tls")
         trusted = secret["extender-ca.crt"].decode()
         while True:

@@ -170,6 +170,10 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await create(admin, [at_home("second", TEAM, asks, **home), at_home("large", TEAM, too_many, **home)])
         await waits(admin, TEAM, "second")
         await waits(admin, TEAM, "large")
+        token = await plane.service_account_token(chart.NAMESPACE, ACCOUNTS[1])
+        async with plane.admin(token) as binder:
+            with pytest.raises(ApiError):  # a bind that writes nothing is judged by a record that was just read
+                await binder.create(pods_path(TEAM, "large", "binding"), binding(TEAM, "large", "wide"))
         await admin.delete(pods_path(TEAM, "first"), gracePeriodSeconds="0")  # those that still wait are woken
         await bound(admin, TEAM, "second")
         await admin.delete(pods_path(TEAM, "second"), gracePeriodSeconds="0")
