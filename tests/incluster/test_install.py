@@ -190,8 +190,10 @@ async def test_pods_that_ask_for_no_device_are_created_while_no_replica_lives_an
     scale = f"/apis/apps/v1/namespaces/{chart.NAMESPACE}/deployments/koordgate/scale"
     await cluster.admin.patch(scale, {"spec": {"replicas": 0}})
 
-    async def gone() -> bool:
-        return await cluster.pods("koordgate") == []
+    replicas = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
+
+    async def gone() -> bool:  # one that ends answers until it has ended
+        return not await cluster.admin.items(replicas, labelSelector="app.kubernetes.io/name=koordgate")
 
     await until(gone, "no replica lives", deadline_s=DONE_S)
     await cluster.admin.create(path, pod("service", LASTS, {"cpu": "50m"}))
