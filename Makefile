@@ -10,7 +10,7 @@ UNIT := not controlplane and not node and not browser
 # Unit tests share nothing and run side by side.
 PARALLEL := --numprocesses=auto --maxprocesses=8
 # Each worker has a control plane of its own, and one of them the node: two use a machine of two cores.
-TWO := --numprocesses=2 --dist=loadgroup
+TWO := --numprocesses=2 --dist=loadfile
 NAME ?=
 ARGS ?=
 

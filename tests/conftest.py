@@ -7,12 +7,15 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import PurePath
+from typing import Final
 
 import pytest
 from commands import Koordgate, Said
 from fake_kube import FakeKube
 from hypothesis import HealthCheck, settings
 from world import World
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from koordgate import breaks
 from koordgate.cli import main
@@ -28,13 +31,24 @@ settings.register_profile("thorough", settings.get_profile("koordgate"), max_exa
 settings.load_profile("ci" if os.environ.get("CI") else "koordgate")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say for `--dist loadgroup` what runs in one worker: a file, and all that uses the machine's one node."""
-    for item in items:
-        on_node = item.get_closest_marker("node") or {"node", "incluster"}.intersection(item.path.parts)
-        if not item.get_closest_marker("xdist_group"):  # files that share a control plane have one
-            item.add_marker(pytest.mark.xdist_group("node" if on_node else item.path.name))
+_ON_NODE: Final = frozenset({"node", "incluster", "test_real_cpusets"})
+_POLICED: Final = frozenset({"test_policies", "test_reporter_policy", "test_webhook_policy"})
+
+
+class _ByPlace(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Gives each worker whole files: all that use the machine's one node to one, and those that share a plane."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = PurePath(nodeid.partition("::")[0])
+        if _ON_NODE.intersection((*path.parts, path.stem)):
+            return "node"
+        return "policies" if path.stem in _POLICED else str(path)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByPlace | None:
+    """Schedule `--dist loadfile` by what tests share."""
+    return _ByPlace(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 async def _at_once(_seconds: float) -> None:

@@ -27,7 +27,7 @@ from localplane.admin import STRATEGIC_PATCH, AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 
-pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
+pytestmark = pytest.mark.usefixtures("guarded")
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 VISIBLE, PRESET, ALLOCATIONS, BINDINGS, BINDERS = (
     "koordgate-visible-devices",

@@ -21,7 +21,7 @@ from reporter.pods import MANAGER, read_node
 from reporter.publish import nodestatus
 from reporter.publish.nodestatus import discovery_labels
 
-pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
+pytestmark = pytest.mark.usefixtures("guarded")
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 NODES = "/api/v1/nodes"

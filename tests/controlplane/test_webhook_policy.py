@@ -16,7 +16,7 @@ from localplane.binaries import Binaries
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 
-pytestmark = [pytest.mark.usefixtures("guarded"), pytest.mark.xdist_group("policed")]
+pytestmark = pytest.mark.usefixtures("guarded")
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = [f"{GROUP}/{kind}webhookconfigurations/{chart.RELEASE}" for kind in ("mutating", "validating")]
 SECRETS = f"/api/v1/namespaces/{chart.NAMESPACE}/secrets"
