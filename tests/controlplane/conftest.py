@@ -98,11 +98,15 @@ async def admin(plane: ControlPlane) -> AsyncIterator[AdminClient]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def namespace(plane: ControlPlane, admin: AdminClient) -> AsyncIterator[str]:
-    """A namespace of this test's own. Its Pods end with it: one left waiting would be placed on a later test's node."""
+    """A namespace of this test's own. Its Pods and the nodes that bear its name end with it.
+
+    A Pod left waiting would be placed on a later test's node, and a later test's Pod on a node left behind.
+    """
     name = f"test-{next(_NUMBERS)}"
     await plane.ensure_namespace(name)
     yield name
-    await admin.delete(f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
+    nodes = [node["metadata"]["name"] for node in await admin.items("/api/v1/nodes")]
+    await remove(admin, name, [node for node in nodes if node.startswith(f"{name}-")])
 
 
 @pytest_asyncio.fixture(loop_scope="session")
