@@ -15,7 +15,7 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import RESOURCE_STATUS, Mode, is_allocation_annotation
 from allocator.wire import gang, nodeallocation, nodetopology
 from allocator.wire.foreignpods import Adoption
-from console.reading import RELEASE
+from console.reading import RELEASE, Records
 from console.simulator import apiserver
 from console.simulator.apiserver import Priorities, with_defaults
 from console.simulator.assumed import assume_devices
@@ -264,21 +264,6 @@ def _complete(kind: str, metadata: Raw) -> None:
         metadata["namespace"] = metadata.get("namespace") or "default"
         metadata["uid"] = metadata.get("uid") or f"{metadata['namespace']}/{metadata['name']}"
         metadata["resourceVersion"] = metadata.get("resourceVersion") or "1"
-
-
-class Records:
-    """The ledger's records, to be read only (a `webhook.view.cluster.Held`)."""
-
-    def __init__(self, records: Mapping[str, Record]) -> None:
-        self._records = records
-
-    def record(self, node: str) -> Record:
-        """A node's record; one without holdings where there is none."""
-        return self._records.get(node, Record(node))
-
-    def nodes_of(self, uid: str) -> Sequence[str]:
-        """The nodes on which a Pod holds something."""
-        return [node for node, record in self._records.items() if uid in record.holdings]
 
 
 class ReadCluster:

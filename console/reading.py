@@ -9,6 +9,7 @@ from koordgate.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound
 from koordgate.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, Resource
 from koordgate.settings import SettingsError
 from webhook import settings
+from webhook.ledger.store import Record
 from webhook.settings import Identity, WebhookSettings
 
 Raw = dict[str, Any]
@@ -24,6 +25,21 @@ CONFIG_KEY: Final = "config.yaml"
 
 NAMESPACE: Final = Identity().namespace
 """Where koordgate is installed unless a command says otherwise."""
+
+
+class Records:
+    """The ledger's records that were read (a `webhook.view.cluster.Held`)."""
+
+    def __init__(self, found: dict[str, Record]) -> None:
+        self.found = found
+
+    def record(self, node: str) -> Record:
+        """A node's record; one without holdings where there is none."""
+        return self.found.get(node, Record(node))
+
+    def nodes_of(self, uid: str) -> Sequence[str]:
+        """The nodes on which a Pod holds something."""
+        return [node for node, record in self.found.items() if uid in record.holdings]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Short makers of Pods, Device objects and nodes; every default is the plainest possible."""
 
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from allocator.request.cpus import QOS_LABEL
@@ -243,13 +243,3 @@ def device_object(*entries: Any, name: str = "node-1", annotations: Mapping[str,
         "metadata": metadata,
         "spec": {"devices": list(entries)},
     }
-
-
-def finish(work: Generator[object, Any, T]) -> T:
-    """Do work that yields between its parts, at once; returns what it returns."""
-    try:
-        while True:
-            next(work)
-    except StopIteration as done:
-        found: T = done.value
-        return found

@@ -12,7 +12,7 @@ from allocator.wire.deviceobject import read_cordons
 from allocator.wire.foreignpods import NO_ADOPTION, Adoption
 from allocator.wire.resourceclaim import ClaimError
 from allocator.wire.values import UNREADABLE
-from console.reading import ReadList, listed
+from console.reading import ReadList, Records, listed
 from console.terminal import some
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, NotFound
@@ -50,22 +50,14 @@ class Known(NamedTuple):
     notes: tuple[str, ...] = ()  # what of the settings is not known, a sentence each
 
 
-class Records:
-    """The ledger's records, as lists and its store's watch report them (a `Held` and a `Listener`)."""
+class Followed(Records):
+    """The ledger's records, as lists and its store's watch report them (also a `Listener`)."""
 
     def __init__(self, seen: SeenObjects) -> None:
-        self.found: dict[str, Record] = {}
+        super().__init__({})
         self._seen = seen
         self._listed: set[str] = set()
         self._unread: set[str] = set()
-
-    def record(self, node: str) -> Record:
-        """A node's record; one without holdings where there is none."""
-        return self.found.get(node, Record(node))
-
-    def nodes_of(self, uid: str) -> Sequence[str]:
-        """The nodes on which a Pod holds something."""
-        return [node for node, record in self.found.items() if uid in record.holdings]
 
     def begin_list(self) -> None:
         """A list begins."""
@@ -163,7 +155,7 @@ class SeenNodes:
     def __init__(self, known: Known) -> None:
         seen = SeenObjects(lambda: 0, drivers=known.drivers, adoption=known.adoption)
         self.known = known
-        self.records = Records(seen)
+        self.records = Followed(seen)
         self.view = ClusterView(seen, self.records)
         self._wrong: dict[str, tuple[str, ...]] = {}  # node -> what of its software classes cannot be read
         self._unread_claims: dict[str, str] = {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from builders import app, ask, asking, finish, gpu, gpus, held, holding, node, part, request, share
+from builders import app, ask, asking, gpu, gpus, held, holding, node, part, request, share
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -21,6 +21,7 @@ from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
+from koordgate.breaks import at_once
 
 NOW = 1_700_000_000
 
@@ -33,7 +34,7 @@ def claim(of: PodRequest, said: Iterable[Share] | None = None, cpus: CpuShare | 
 
 def decide(on: NodeSnapshot, pod: PodToBind, sent: Holding | None = None) -> Decision:
     """Bind on a node, and check what the ledger would then hold."""
-    after, decided = finish(bind(pod, on.holding_all, NOW, "mark", sent)(on.holdings))
+    after, decided = at_once(bind(pod, on.holding_all, NOW, "mark", sent)(on.holdings))
     if after is not None:
         on.holding_all(after).check_invariants()
         assert after["p"] == (
@@ -105,7 +106,7 @@ def test_a_repeated_bind_confirms_what_is_held_and_changes_nothing_however_old_i
     of = Holding("p", "default", "p", NOW - 1_000_000, (part(CARDS[3], 50, "main"),))
     half = claim(request(app("main", gpus(50))))
     on = node(*CARDS).with_holding(of)
-    assert finish(bind(half, on.holding_all, NOW, "mark")(on.holdings)) == (None, Decision(of, repeated=True))
+    assert at_once(bind(half, on.holding_all, NOW, "mark")(on.holdings)) == (None, Decision(of, repeated=True))
 
 
 STALE: dict[str, tuple[NodeSnapshot, PodRequest]] = {
@@ -124,10 +125,10 @@ def test_what_no_longer_serves_a_pod_is_marked_and_kept_because_a_bind_to_it_may
 ) -> None:
     before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),))
     holdings = {**on.holdings, "p": before}
-    after, decided = finish(bind(claim(of), on.holding_all, NOW, "mark")(holdings))
+    after, decided = at_once(bind(claim(of), on.holding_all, NOW, "mark")(holdings))
     assert decided == Decision(ENDING)
     assert after == {**holdings, "p": replace(before, ending="mark")}
-    assert finish(bind(claim(of), on.holding_all, NOW, "other")(after)) == (None, Decision(ENDING))
+    assert at_once(bind(claim(of), on.holding_all, NOW, "other")(after)) == (None, Decision(ENDING))
 
 
 @pytest.mark.parametrize(("on", "of"), STALE.values(), ids=STALE)
@@ -136,7 +137,7 @@ def test_what_is_held_for_a_gang_and_no_longer_serves_the_pod_is_replaced_at_onc
 ) -> None:
     """No bind was answered with it yet."""
     before = Holding("p", "default", "p", NOW, (part(CARDS[0], 50, "main"),), until=NOW + 60)
-    anew = finish(bind(claim(of), on.holding_all, NOW, "mark")({**on.holdings, "p": before}))[1].outcome
+    anew = at_once(bind(claim(of), on.holding_all, NOW, "mark")({**on.holdings, "p": before}))[1].outcome
     placed = place(of, on)
     assert isinstance(placed, Placement)
     assert isinstance(anew, Holding)
@@ -149,9 +150,9 @@ def test_who_asks_for_every_nic_is_not_given_fewer_again_when_one_comes_back() -
     nics = [device for device in on.devices if device.type == "rdma"]
     three = tuple(Share("rdma", nic.id, nic.minor, {"rdma": 50}, ("a",)) for nic in nics[:3])
     held_by_p = Holding("p", "default", "p", NOW, three)
-    assert finish(bind(claim(every), on.holding_all, NOW, "mark")({"p": held_by_p}))[1] == Decision(ENDING)
+    assert at_once(bind(claim(every), on.holding_all, NOW, "mark")({"p": held_by_p}))[1] == Decision(ENDING)
     on_hold = {"p": replace(held_by_p, until=NOW + 60)}
-    assert minors(finish(bind(claim(every), on.holding_all, NOW, "mark")(on_hold))[1]) == [0, 1, 2, 3]
+    assert minors(at_once(bind(claim(every), on.holding_all, NOW, "mark")(on_hold))[1]) == [0, 1, 2, 3]
 
 
 def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_is_refused() -> None:
@@ -163,7 +164,7 @@ def test_a_pod_of_a_shared_pool_keeps_its_numa_node_and_one_whose_node_is_full_i
     assert [one.node for one in placed.cpus.numa] == [0], "anew it would be the other one"
     assert decide(server([of]), claim(ls)).outcome == of
     full = holding("full", cpus=CpuShare("LSR", parse("16-30")))
-    assert finish(bind(claim(ls), server().holding_all, NOW, "mark")({"p": of, "full": full}))[1].outcome == ENDING
+    assert at_once(bind(claim(ls), server().holding_all, NOW, "mark")({"p": of, "full": full}))[1].outcome == ENDING
 
 
 def test_a_bind_yields_the_steps_of_each_of_its_decisions() -> None:
@@ -188,8 +189,8 @@ MARKED = replace(BOUND, ending="mark")
 def test_no_bind_is_answered_with_what_is_marked() -> None:
     half = claim(request(app("main", gpus(50))))
     on = node(*CARDS).with_holding(MARKED)
-    assert finish(bind(half, on.holding_all, NOW, "other")(on.holdings)) == (None, Decision(ENDING))
-    assert finish(bind(replace(half, all_or_nothing=True), on.holding_all, NOW, "other")(on.holdings)) == (
+    assert at_once(bind(half, on.holding_all, NOW, "other")(on.holdings)) == (None, Decision(ENDING))
+    assert at_once(bind(replace(half, all_or_nothing=True), on.holding_all, NOW, "other")(on.holdings)) == (
         None,
         Decision(GANG_WAITS),
     )
@@ -539,7 +540,7 @@ class Binds(RuleBasedStateMachine):  # hypothesis wants a class
         """Bind a Pod, and check the answer against the node without it."""
         pod, others = self.claims[uid], self.on.without([uid])
         before = self.on.holdings.get(uid)
-        holdings, decided = finish(bind(pod, self.on.holding_all, NOW, "mark", sent)(self.on.holdings))
+        holdings, decided = at_once(bind(pod, self.on.holding_all, NOW, "mark", sent)(self.on.holdings))
         assert decided.repeated == (before is not None and decided.outcome == before)
         if isinstance(decided.outcome, Holding):
             assert isinstance(place(pod.request, others), Placement), "the true node has room and its policy allows it"

@@ -1,6 +1,6 @@
 """A card's memory is given to the byte and to the percent, both on one card: nothing that is exact is refused."""
 
-from builders import GIB, app, ask, finish, gpu, holding, init, node, request, share, sidecar
+from builders import GIB, app, ask, gpu, holding, init, node, request, share, sidecar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
@@ -16,6 +16,7 @@ from allocator.vocabulary.devicetype import GPU_TYPE
 from allocator.vocabulary.names import GPU_MEMORY, GPU_MEMORY_RATIO, Phase
 from allocator.vocabulary.node import NodeSnapshot, fullness
 from allocator.vocabulary.outcome import Refusal
+from koordgate.breaks import at_once
 
 CARD = gpu(0, 24 * GIB)
 SIZES = (24 * GIB, 80 * GIB, 25_769_803_777, 85_520_809_984, 8_589_934_591)
@@ -140,6 +141,6 @@ def test_a_bind_is_answered_with_a_record_of_an_earlier_release() -> None:
     old = holding("uid", share(CARD, "a", memory=8 * GIB, ratio=34))
     claim = PodToBind("uid", "default", "pod-uid", request(app("a", *bytes_(8))))
     change = bind(claim, lambda holdings: node(CARD, holdings=holdings.values()), 1_700_000_000, "mark")
-    changed, decision = finish(change({"uid": old}))
+    changed, decision = at_once(change({"uid": old}))
     assert changed is None
     assert decision.outcome == old

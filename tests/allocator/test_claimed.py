@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from builders import app, finish, gpu, gpus, nic, node, part, request, share
+from builders import app, gpu, gpus, nic, node, part, request, share
 from npus import CAPACITY, NPU
 
 from allocator.bind import PodToBind, bind
@@ -26,6 +26,7 @@ from allocator.vocabulary.holdings import ClaimedDevice, DeviceName, Holding, Re
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.nodeallocation import read_spec, write_spec
+from koordgate.breaks import at_once
 
 GIB = 2**30
 CARDS = tuple(gpu(minor, device_id=f"GPU-{minor}") for minor in range(3))
@@ -260,12 +261,12 @@ def test_binds_and_holds_keep_what_is_reserved() -> None:
         return replace(NODE, holdings={}, claims=there)
 
     asked = request(app("main", gpus(100)))
-    changed, decided = finish(bind(PodToBind("p", "team", "p", asked), snapshot, 7, "m")(there))
+    changed, decided = at_once(bind(PodToBind("p", "team", "p", asked), snapshot, 7, "m")(there))
     assert isinstance(decided.outcome, Holding)
     assert [share.id for share in decided.outcome.shares] == ["GPU-1"]
     assert changed == {"x": reserved, "p": decided.outcome}
     planned = Planned(PodToBind("p", "team", "p", asked, all_or_nothing=True), decided.outcome)
-    changed, refusal = finish(hold([planned], snapshot, 7, 100)(there))
+    changed, refusal = at_once(hold([planned], snapshot, 7, 100)(there))
     assert refusal is None
     assert changed is not None
     assert changed.keys() == {"x", "p"}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from builders import app, finish, gpu, gpus, holding, part, request
+from builders import app, gpu, gpus, holding, part, request
 
 from allocator.bind import GANG_WAITS, PodToBind, bind
 from allocator.gangreservation import Planned, close, give_back, hold, hold_again, limit, prolong
@@ -11,6 +11,7 @@ from allocator.vocabulary.asks import PodRequest, Wishes
 from allocator.vocabulary.holdings import WITHOUT_LIMIT, Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
+from koordgate.breaks import at_once
 
 NOW, UNTIL = 1_000, 1_300
 NODE = NodeSnapshot("n", tuple(gpu(minor) for minor in range(4)))
@@ -34,7 +35,7 @@ def minors(held: Holding) -> list[int]:
 
 
 def test_what_was_planned_is_held_until_its_time() -> None:
-    held, refusal = finish(hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)({}))
+    held, refusal = at_once(hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)({}))
     assert refusal is None
     assert held is not None
     assert {uid: minors(one) for uid, one in held.items()} == {"uid-a": [1, 3], "uid-b": [0, 2]}
@@ -43,17 +44,17 @@ def test_what_was_planned_is_held_until_its_time() -> None:
 
 def test_where_one_pod_has_no_room_any_more_none_gets_any() -> None:
     there = {"x": holding("x", part(NODE.devices[2], 10))}
-    held, refusal = finish(hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)(there))
+    held, refusal = at_once(hold([planned("a", 3, 1), planned("b", 0, 2)], NODE.holding_all, NOW, UNTIL)(there))
     assert held is None
     assert isinstance(refusal, Refusal)
-    held, refusal = finish(hold([planned("a", 3, 1), planned("b", 3, 2)], NODE.holding_all, NOW, UNTIL)({}))
+    held, refusal = at_once(hold([planned("a", 3, 1), planned("b", 3, 2)], NODE.holding_all, NOW, UNTIL)({}))
     assert held is None
     assert isinstance(refusal, Refusal)
 
 
 def test_a_pod_that_holds_something_already_stops_the_plan() -> None:
     there = {"uid-b": holding("uid-b", part(NODE.devices[0], 100))}
-    held, refusal = finish(hold([planned("a", 3), planned("b", 1)], NODE.holding_all, NOW, UNTIL)(there))
+    held, refusal = at_once(hold([planned("a", 3), planned("b", 1)], NODE.holding_all, NOW, UNTIL)(there))
     assert held is None
     assert refusal is not None
     assert refusal.message == "n: another replica holds room for b"
@@ -120,17 +121,17 @@ def test_only_holds_that_end_as_they_were_seen_to_are_given_back() -> None:
 
 
 def bound(pod: PodToBind, there: dict[str, Holding], now: int) -> tuple[dict[str, Holding] | None, Holding | Refusal]:
-    changed, decision = finish(bind(pod, NODE.holding_all, now, "mark")(there))
+    changed, decision = at_once(bind(pod, NODE.holding_all, now, "mark")(there))
     return (dict(changed) if changed is not None else None), decision.outcome
 
 
 def test_a_bind_takes_exactly_what_is_held() -> None:
-    there, _ = finish(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({}))
+    there, _ = at_once(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({}))
     assert there is not None
     free = place(claim("a").request, NODE)
     assert isinstance(free, Placement)
     assert [share.minor for share in free.shares] != [1, 3]  # without the hold, others would be chosen
-    assert finish(bind(claim("a"), NODE.holding_all, NOW, "mark")(there))[1].repeated
+    assert at_once(bind(claim("a"), NODE.holding_all, NOW, "mark")(there))[1].repeated
     changed, outcome = bound(claim("a"), dict(there), UNTIL - 1)
     assert isinstance(outcome, Holding)
     assert (minors(outcome), outcome.until, outcome.since) == ([1, 3], 0, UNTIL - 1)
@@ -139,7 +140,7 @@ def test_a_bind_takes_exactly_what_is_held() -> None:
 
 
 def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() -> None:
-    there, _ = finish(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({}))
+    there, _ = at_once(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL)({}))
     assert there is not None
     marked = {"uid-a": replace(there["uid-a"], ending="mark")}
     assert bound(claim("a"), marked, NOW) == (None, GANG_WAITS)
@@ -151,13 +152,13 @@ def test_nothing_is_bound_without_a_hold_or_to_one_that_is_being_given_back() ->
 
 
 def test_what_is_held_with_a_mark_is_taken_by_no_bind_until_the_mark_is_removed() -> None:
-    held, _ = finish(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL, "x")({}))
+    held, _ = at_once(hold([planned("a", 3, 1)], NODE.holding_all, NOW, UNTIL, "x")({}))
     assert held is not None
     assert held["uid-a"].ending == "x"
-    assert finish(bind(claim("a"), NODE.holding_all, NOW, "y")(held))[1].outcome == GANG_WAITS
+    assert at_once(bind(claim("a"), NODE.holding_all, NOW, "y")(held))[1].outcome == GANG_WAITS
     free, _ = prolong(["uid-a"], UNTIL)(held)
     assert free is not None
-    assert isinstance(finish(bind(claim("a"), NODE.holding_all, NOW, "y")(free))[1].outcome, Holding)
+    assert isinstance(at_once(bind(claim("a"), NODE.holding_all, NOW, "y")(free))[1].outcome, Holding)
 
 
 def test_what_a_bind_was_answered_with_becomes_a_hold_again_only_with_the_mark_that_was_seen() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from builders import app, finish, gpu, gpus, holding, nic, nics, node, part, request
+from builders import app, gpu, gpus, holding, nic, nics, node, part, request
 from builders import asking as read
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +18,7 @@ from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.cpunode import CpuNode, CpuShare
 from allocator.vocabulary.cputopology import parse
 from allocator.vocabulary.node import NodeSnapshot
+from koordgate.breaks import at_once
 
 ABOVE = 9
 
@@ -60,7 +61,7 @@ def alike(priorities: dict[str, int], **requests: dict[str, int]) -> dict[str, P
 )
 def test_of_one_priority_few_go(cards: tuple[list[int], ...], percent: int, expected: tuple[str, ...]) -> None:
     on = standing(*cards)
-    assert finish(choose_victims(asking(percent), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ())) == expected
+    assert at_once(choose_victims(asking(percent), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ())) == expected
 
 
 EIGHT_CPUS = CpuNode(machine("one socket, 4 cores, SMT"))
@@ -91,7 +92,7 @@ def test_of_one_priority_the_one_goes_that_holds_less_with_its_cpus(
         ],
         cpu=cpu,
     )
-    assert finish(choose_victims(asking(100), on, alike({"a0": 1, "b0": 1}), ABOVE, ())) == (expected,)
+    assert at_once(choose_victims(asking(100), on, alike({"a0": 1, "b0": 1}), ABOVE, ())) == (expected,)
 
 
 def test_of_one_priority_one_goes_before_two_that_hold_less() -> None:
@@ -99,9 +100,9 @@ def test_of_one_priority_one_goes_before_two_that_hold_less() -> None:
     alone = [holding(uid, part(card, 100)) for uid, card in zip("xy", cards[2:], strict=True)]
     on = node(*cards, holdings=[*alone, holding("both", *(part(card, 100) for card in cards[:2]))])
     pods = alike(dict.fromkeys(on.holdings, 1))
-    assert finish(choose_victims(asking(200), on, pods, ABOVE, ())) == ("both",)
-    assert finish(choose_victims(asking(100), on, pods, ABOVE, ())) == ("x",)
-    assert finish(choose_victims(asking(300), on, pods, ABOVE, ())) == ("both", "x")
+    assert at_once(choose_victims(asking(200), on, pods, ABOVE, ())) == ("both",)
+    assert at_once(choose_victims(asking(100), on, pods, ABOVE, ())) == ("x",)
+    assert at_once(choose_victims(asking(300), on, pods, ABOVE, ())) == ("both", "x")
 
 
 def test_of_one_priority_who_shares_no_device_goes_first() -> None:
@@ -110,18 +111,18 @@ def test_of_one_priority_who_shares_no_device_goes_first() -> None:
     few = holding("few", part(gpu(0), 1), cpus=CpuShare("LSR", parse(cpus["few"])))
     on = node(gpu(0), holdings=[few, *held], cpu=EIGHT_CPUS)
     pods = alike({"few": 1, "many": 1, "own": ABOVE})
-    assert finish(choose_victims(read({"cpu": 2}, qos="LSR"), on, pods, ABOVE, ())) == ("many",)
+    assert at_once(choose_victims(read({"cpu": 2}, qos="LSR"), on, pods, ABOVE, ())) == ("many",)
 
 
 def test_four_of_a_low_priority_go_before_one_of_a_higher() -> None:
     on = standing([25, 25, 25, 25], [100])
     priorities = {uid: 2 if uid == "b0" else 1 for uid in on.holdings}
-    assert finish(choose_victims(asking(100), on, alike(priorities), ABOVE, ())) == ("a0", "a1", "a2", "a3")
+    assert at_once(choose_victims(asking(100), on, alike(priorities), ABOVE, ())) == ("a0", "a1", "a2", "a3")
 
 
 def test_what_is_proposed_stands_where_it_makes_room() -> None:
     on = standing([50, 50], [100])
-    assert finish(choose_victims(asking(50), on, alike({"a0": 1, "a1": 1, "b0": 5}), ABOVE, ["b0", "plain"])) == (
+    assert at_once(choose_victims(asking(50), on, alike({"a0": 1, "a1": 1, "b0": 5}), ABOVE, ["b0", "plain"])) == (
         "b0",
         "plain",
     )
@@ -130,7 +131,7 @@ def test_what_is_proposed_stands_where_it_makes_room() -> None:
 def test_to_what_is_proposed_is_added_what_is_missing() -> None:
     on = standing([50, 50], [50, 50])
     priorities = {"a0": 2, "a1": 1, "b0": 3, "b1": 2}
-    assert finish(choose_victims(asking(100), on, alike(priorities), ABOVE, ["b0", "plain"])) == ("plain", "b1", "b0")
+    assert at_once(choose_victims(asking(100), on, alike(priorities), ABOVE, ["b0", "plain"])) == ("plain", "b1", "b0")
 
 
 @pytest.mark.parametrize(
@@ -150,26 +151,26 @@ def test_a_proposed_pod_is_spared_whose_requests_the_others_make_up_for(
     """Two halves of two cards are proposed and make no room; the third Pod does, together with either."""
     on = standing([50, 50], [50, 50])
     pods = alike({"a0": 1, "b0": 1, "a1": 2, "b1": ABOVE}, **requests)
-    assert finish(choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"])) == expected
+    assert at_once(choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"])) == expected
 
 
 def test_of_two_that_could_be_spared_the_more_important_one_is() -> None:
     on = standing([50], [50], [100])
     pods = alike({"a0": 1, "b0": 2, "c0": 1}, a0={"cpu": 4}, b0={"cpu": 4}, c0={"cpu": 4})
-    assert finish(choose_victims(asking(300), on, pods, ABOVE, ["a0", "b0"])) == ("a0", "c0", "b0")
+    assert at_once(choose_victims(asking(300), on, pods, ABOVE, ["a0", "b0"])) == ("a0", "c0", "b0")
     on = standing([50, 50], [50, 50], [100])
     priorities = {"a0": 1, "a1": ABOVE, "b0": 2, "b1": ABOVE, "c0": 3}
     pods = alike(priorities, a0={"cpu": 4}, b0={"cpu": 4}, c0={"cpu": 4})
-    assert finish(choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"])) == ("a0", "c0")
+    assert at_once(choose_victims(asking(100), on, pods, ABOVE, ["a0", "b0"])) == ("a0", "c0")
 
 
 def test_a_proposed_pod_of_which_no_priority_is_known_goes() -> None:
-    assert finish(choose_victims(asking(100), standing([100]), {}, ABOVE, ["a0"])) == ("a0",)
+    assert at_once(choose_victims(asking(100), standing([100]), {}, ABOVE, ["a0"])) == ("a0",)
 
 
 @pytest.mark.parametrize("priority", [ABOVE, ABOVE + 1])
 def test_a_proposed_pod_that_is_not_lower_is_no_victim(priority: int) -> None:
-    assert finish(choose_victims(asking(100), standing([100]), alike({"a0": priority}), ABOVE, ["a0"])) is None
+    assert at_once(choose_victims(asking(100), standing([100]), alike({"a0": priority}), ABOVE, ["a0"])) is None
 
 
 held = st.lists(st.integers(1, 10).map(lambda tenths: 10 * tenths), max_size=3).filter(lambda card: sum(card) <= 100)
@@ -190,7 +191,7 @@ def test_no_more_and_no_more_important_ones_go_than_need_to(data: st.DataObject)
     def freed(gone: Collection[str]) -> int:
         return sum(cpus[uid]["cpu"] for uid in gone)
 
-    chosen = finish(choose_victims(of, on, alike(priorities, **cpus), ABOVE, proposed))
+    chosen = at_once(choose_victims(of, on, alike(priorities, **cpus), ABOVE, proposed))
 
     if chosen is None:
         assert not fits(*lower)
@@ -217,7 +218,7 @@ def test_the_fewest_go_wherever_two_cards_are_held_by_up_to_three_pods_each() ->
     sizes = [[100], [50, 50], [40, 60], [30, 30, 40], [10, 90], [20, 20, 60]]
     for one, other in combinations(sizes, 2):
         on = standing(one, other)
-        chosen = finish(choose_victims(asking(100), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ()))
+        chosen = at_once(choose_victims(asking(100), on, alike(dict.fromkeys(on.holdings, 1)), ABOVE, ()))
         assert chosen is not None
         assert len(chosen) == min(len(one), len(other)), (one, other)
 
@@ -225,9 +226,9 @@ def test_the_fewest_go_wherever_two_cards_are_held_by_up_to_three_pods_each() ->
 def test_nobody_is_chosen_once_the_budget_is_spent() -> None:
     on = standing([25, 25, 25, 25], [60, 40])
     budget, of = Budget(1000), alike(dict.fromkeys(on.holdings, 1))
-    assert finish(choose_victims(asking(100), on, of, ABOVE, (), budget)) == ("b0", "b1")
+    assert at_once(choose_victims(asking(100), on, of, ABOVE, (), budget)) == ("b0", "b1")
     needed = int(1000 - budget.left)
-    answers = [finish(choose_victims(asking(100), on, of, ABOVE, (), Budget(steps))) for steps in range(needed + 1)]
+    answers = [at_once(choose_victims(asking(100), on, of, ABOVE, (), Budget(steps))) for steps in range(needed + 1)]
     enough = answers.index(("b0", "b1"))
     assert enough > needed // 2
     assert answers == [None] * enough + [("b0", "b1")] * (needed + 1 - enough), "no other victims, whatever is left"
@@ -247,7 +248,7 @@ def test_a_long_refusal_is_found_out_once_for_all_nodes_that_are_alike() -> None
     known, steps = LongRefusals(HARD), []
     for name in ("m", "n", "o"):
         budget = Budget(8000)
-        assert finish(choose_victims(HARD, uneven(name), alike({"low": 1}), ABOVE, (), budget, known)) is None
+        assert at_once(choose_victims(HARD, uneven(name), alike({"low": 1}), ABOVE, (), budget, known)) is None
         steps.append(8000 - budget.left)
     assert steps[0] > 4000
     assert steps[1:] == [12, 12], "10 to find it, and 2 to sum up nine holdings"
@@ -260,7 +261,7 @@ def test_a_refusal_of_a_hundred_steps_is_remembered_and_one_of_fewer_is_not(
     of = request(app("a", gpus(100)), app("b", nics(100, count=26)))
     on = node(*(gpu(at) for at in range(cards)), *(nic(at) for at in range(boards)))
     budget = Budget(8000)
-    assert finish(choose_victims(of, on, {}, ABOVE, (), budget)) is None
+    assert at_once(choose_victims(of, on, {}, ABOVE, (), budget)) is None
     assert 8000 - budget.left == steps, "the same is asked with and without the Pods that may leave"
 
 
@@ -272,16 +273,16 @@ def test_a_choice_takes_8000_steps_at_most(number: int, others: int, chosen: tup
     held = [holding(uid, *(part(card, 100) for card in of)) for uid, of in wholes.items()]
     on = node(*cards, holdings=[*held, *(holding(f"x{at}") for at in range(others - len(held)))])
     budget = Budget(9000)
-    assert finish(choose_victims(asking(200), on, alike({"one": 1, "both": 1}), ABOVE, (), budget)) == ("both",)
+    assert at_once(choose_victims(asking(200), on, alike({"one": 1, "both": 1}), ABOVE, (), budget)) == ("both",)
     assert 9000 - budget.left == (8000 if chosen else 8001)
-    assert finish(choose_victims(asking(200), on, alike({"one": 1, "both": 1}), ABOVE, ())) == chosen
+    assert at_once(choose_victims(asking(200), on, alike({"one": 1, "both": 1}), ABOVE, ())) == chosen
 
 
 def test_what_fewer_steps_did_not_suffice_for_is_not_remembered() -> None:
     known = LongRefusals(HARD)
-    assert finish(choose_victims(HARD, uneven("m"), alike({"low": 1}), ABOVE, (), Budget(300), known)) is None
+    assert at_once(choose_victims(HARD, uneven("m"), alike({"low": 1}), ABOVE, (), Budget(300), known)) is None
     budget = Budget(8000)
-    assert finish(choose_victims(HARD, uneven("n"), alike({"low": 1}), ABOVE, (), budget, known)) is None
+    assert at_once(choose_victims(HARD, uneven("n"), alike({"low": 1}), ABOVE, (), budget, known)) is None
     assert 8000 - budget.left > 4000
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-from builders import app, finish, gpu, gpus, part, request
+from builders import app, gpu, gpus, part, request
 
 from allocator import bind as pods
 from allocator import claimed
@@ -28,6 +28,7 @@ from allocator.vocabulary.holdings import (
     of_claims,
 )
 from allocator.vocabulary.node import NodeSnapshot
+from koordgate.breaks import at_once
 from webhook.view.changes import Changes
 from webhook.view.claims import ClaimTable
 
@@ -174,7 +175,7 @@ class Protocol:
     def _bound(self, there: tuple[Held, ...], seen: tuple[Stored, ...], uid: str) -> tuple[tuple[Held, ...], str]:
         claim = PodToBind(uid, "default", uid, WHOLE_CARD)
         change = pods.bind(claim, lambda holdings: self.snapshot(holdings, seen), 0, "unused")
-        changed, decided = finish(change(self.holdings(there)))
+        changed, decided = at_once(change(self.holdings(there)))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 

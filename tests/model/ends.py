@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal, NamedTuple
 
-from builders import finish, gpu
+from builders import gpu
 from model.protocol import GRACE, WHOLE_CARD, Bound, Held, holding, record
 from model.search import Explored, search, wander
 
 from allocator.bind import PodToBind, bind, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
+from koordgate.breaks import at_once
 from webhook.upkeep.reconcile import Ended, is_suspect, judge, look
 
 Phase = Literal["none", "waits", "bound", "ending", "finished", "gone"]
@@ -125,7 +126,7 @@ class Protocol:
         cards = (gpu(minor, device_id=card) for minor, card in enumerate(self.scope.cards[node]))
         empty = NodeSnapshot(f"n{node}", tuple(cards))
         change = bind(PodToBind(uid, "default", "web", WHOLE_CARD), empty.holding_all, 0, "mark")
-        changed, decided = finish(change({one.uid: holding(one) for one in there}))
+        changed, decided = at_once(change({one.uid: holding(one) for one in there}))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import assert_never
 
-from builders import finish, gpu
+from builders import gpu
 from model.gangstate import (
     ASKS,
     GANG,
@@ -40,6 +40,7 @@ from allocator.place import place
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
+from koordgate.breaks import at_once
 from webhook.gangs.controller import SeenHolds, _Seen
 from webhook.gangs.step import (
     Close,
@@ -201,7 +202,7 @@ class GangProtocol:
             case "hold":
                 planned = [Planned(PodToBind(one.uid, "default", one.uid, ASKS), holding(one)) for one in about]
                 held = hold(planned, self.snapshot(write.node), about[0].since, about[0].until, about[0].mark)
-                change = lambda there: finish(held(there))  # noqa: E731 as the other changes are
+                change = lambda there: at_once(held(there))  # noqa: E731 as the other changes are
             case "close":
                 change = close(uids, mark)
             case "prolong":
@@ -253,7 +254,7 @@ class GangProtocol:
     @cache  # noqa: B019 as above
     def bound(self, there: Record, node: int, uid: str, mark: str) -> tuple[Record, str]:
         claim = PodToBind(uid, "default", uid, ASKS, all_or_nothing=self.all_or_nothing)
-        changed, decided = finish(bind(claim, self.snapshot(node), NOW, mark)(holdings(there)))
+        changed, decided = at_once(bind(claim, self.snapshot(node), NOW, mark)(holdings(there)))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
-from builders import app, finish, gpu, gpus, part, request
+from builders import app, gpu, gpus, part, request
 from model.search import Explored, search
 
 from allocator.bind import Holdings, PodToBind, bind, end, keep, release
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
+from koordgate.breaks import at_once
 from webhook.upkeep.reconcile import Sweep, judge
 
 GRACE: Final = 1.0
@@ -159,7 +160,7 @@ class Protocol:
         ]
         empty = NodeSnapshot(f"n{node}", tuple(cards))
         change = bind(PodToBind(uid, "default", uid, WHOLE_CARD), empty.holding_all, now, mark)
-        changed, decided = finish(change({one.uid: holding(one) for one in there}))
+        changed, decided = at_once(change({one.uid: holding(one) for one in there}))
         card = decided.outcome.shares[0].id if isinstance(decided.outcome, Holding) else ""
         return (there if changed is None else record(changed)), card
 

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from builders import GIB, container, finish, gpu, held, nic, node, part, pod, sidecar_container
+from builders import GIB, container, gpu, held, nic, node, part, pod, sidecar_container
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
@@ -21,6 +21,7 @@ from allocator.vocabulary.names import DEVICE_ORDER
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT, DEVICE_JOINT_ALLOCATE
+from koordgate.breaks import at_once
 from webhook import patch
 from webhook.admission.pods import PodWebhooks
 from webhook.admission.translate import TranslationPolicy, translate
@@ -253,7 +254,7 @@ def test_an_allocation_in_annotations_is_adopted_only_within_what_was_counted() 
     def adopted(percent: int) -> Holding | Refusal:
         said = Holding("u", "default", "p", 1, (part(FREE.devices[0], percent, "a"),))
         decide = bind(PodToBind("u", "default", "p", request, lambda _: said), lambda _: FREE, 5, "m")
-        return finish(decide({}))[1].outcome
+        return at_once(decide({}))[1].outcome
 
     assert isinstance(adopted(40), Holding)
     refused = adopted(41)
@@ -338,7 +339,7 @@ def test_what_a_bind_gives_never_exceeds_what_is_counted(obj: Raw, on: NodeSnaps
         return
     claim = PodToBind("u", "default", "p", asking.request)
     change = bind(claim, lambda holdings: on.holding_all({**on.holdings, **holdings}), 5, "m")
-    outcome = finish(change({}))[1].outcome
+    outcome = at_once(change({}))[1].outcome
     if not isinstance(outcome, Holding):
         return
     most, has = counted(done), taken(outcome.shares)

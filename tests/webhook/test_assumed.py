@@ -1,7 +1,7 @@
 """Assumed placements of Pods whose bind is outstanding: who learns when one is dropped, and how the bind uses it."""
 
 import pytest
-from builders import GIB, device_entry, device_object, finish, gpu, held, holding, node, part, share
+from builders import GIB, device_entry, device_object, gpu, held, holding, node, part, share
 from world import gpu_pod
 
 from allocator.bind import PodToBind, bind
@@ -9,6 +9,7 @@ from allocator.vocabulary.asks import DeviceOrder
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.node import NodeSnapshot
+from koordgate.breaks import at_once
 from webhook.scheduling.assumed import Assumed
 from webhook.view.cluster import ClusterView, SeenObjects
 from webhook.view.feed import DeviceFeed
@@ -56,7 +57,7 @@ def bound_on(snapshot: NodeSnapshot, sent: Holding | None) -> list[str]:
     pod = read_pod_info(gpu_pod("p", 50))
     assert pod
     claim = PodToBind(pod.uid, pod.namespace, pod.name, pod.request)
-    decided = finish(bind(claim, snapshot.holding_all, 0, "mark", sent)(snapshot.holdings))[1].outcome
+    decided = at_once(bind(claim, snapshot.holding_all, 0, "mark", sent)(snapshot.holdings))[1].outcome
     assert isinstance(decided, Holding)
     decided_on = snapshot.with_holding(decided)
     decided_on.check_invariants()

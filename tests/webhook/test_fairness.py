@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from breaks import others
-from builders import device_entry, finish, gpu, holding, part
+from builders import device_entry, gpu, holding, part
 from uneven import NODE_NAMES, hostile
 from world import World, gpu_pod, rank
 
@@ -193,7 +193,7 @@ def test_short_decisions_are_free() -> None:
         yield 1000
         return "bound"
 
-    assert finish(account.charging("a", decisions())) == "bound"
+    assert at_once(account.charging("a", decisions())) == "bound"
     assert len(account) == 0
 
 

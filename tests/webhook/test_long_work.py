@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 from breaks import others
-from builders import device_entry, device_object, finish, gpu, part
+from builders import device_entry, device_object, gpu, part
 from uneven import hostile
 from waiting import until
 from world import SETTINGS, World, admitted, binding, binds, gpu_pod
@@ -15,7 +15,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import GANG_TOGETHER
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.gang import GANG_ANNOTATION
-from koordgate.breaks import with_breaks
+from koordgate.breaks import at_once, with_breaks
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import PODS
 from webhook.command import Replica
@@ -158,7 +158,7 @@ async def test_a_pod_that_changes_while_pods_are_compared_is_compared_as_it_is_t
     world.remove_pod("b")
     world.add_pod({**gpu_pod("c", nodeName="n1"), "status": {"phase": "Failed"}})
     world.see(PODS)
-    assert [str(pod) for pod in finish(walk)] == ["default/a", "default/d"]
+    assert [str(pod) for pod in at_once(walk)] == ["default/a", "default/d"]
 
 
 async def test_a_holding_that_is_given_anew_while_the_ledger_is_compared_is_not_released(world: World) -> None:
@@ -169,7 +169,7 @@ async def test_a_holding_that_is_given_anew_while_the_ledger_is_compared_is_not_
     made = Holding("uid-p", "default", "p", world.clock.now, (share,))
     await world.parts.ledger.change("n1", lambda old: ({**old, "uid-p": made}, None), 5)
     reconciler = world.parts.reconciler
-    suspects = finish(reconciler._suspects())
+    suspects = at_once(reconciler._suspects())
     assert [one.uid for _, one in suspects] == ["uid-p"]
     assert (await world.bind("p")).allowed
     reconciler._see(suspects)
