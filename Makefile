@@ -85,7 +85,7 @@ node: setup  ## run the tests on a real kubelet and containerd (root)
 	$(BIN)/python -m pytest -m node $(ARGS)
 
 bench: setup  ## run one benchmark: make bench NAME=mutate_pod ARGS=...; without NAME, list them
-	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result packed_cluster hurried claiming,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
+	@test -n "$(NAME)" -a -f "bench/$(NAME).py" || { echo "name one of: $(filter-out loads result pod_cost packed_cluster hurried claiming,$(basename $(notdir $(wildcard bench/*.py))))   as in: make bench NAME=mutate_pod" >&2; exit 2; }
 	$(BIN)/python bench/$(NAME).py $(ARGS)
 
 generate: setup  ## write the files that follow from the code: the chart's resources and dashboard, the page about metrics

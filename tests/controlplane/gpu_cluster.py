@@ -191,13 +191,17 @@ async def add_node(
     plane: ControlPlane, admin: AdminClient, name: str, home: str, entries: Sequence[JsonObject], **labels: str
 ) -> None:
     """A test's Node, which its Pods select by `home`, and its Device object; the Node reports all listed devices."""
+    await admin.apply(device_object(name, entries))
+    await plane.add_node(name, capacity_of(entries), labels={HOME: home, "kubernetes.io/hostname": name, **labels})
+
+
+def capacity_of(entries: Iterable[JsonObject]) -> dict[str, str]:
+    """What a Node with these devices reports."""
     capacity: dict[str, int] = defaultdict(int)
     for entry in entries:
         for resource, amount in entry["resources"].items():
             capacity[resource] += max(amount_of(amount), 0)
-    told = {"cpu": "128", "memory": "1Ti", "pods": "250", **{key: str(value) for key, value in capacity.items()}}
-    await admin.apply(device_object(name, entries))
-    await plane.add_node(name, told, labels={HOME: home, "kubernetes.io/hostname": name, **labels})
+    return {"cpu": "128", "memory": "1Ti", "pods": "250", **{key: str(value) for key, value in capacity.items()}}
 
 
 async def remove(admin: AdminClient, namespace: str, nodes: Iterable[str]) -> None:
@@ -429,13 +433,13 @@ class Audit:
         return {tail: amount - self.used[key][tail] for tail, amount in has.items()}
 
 
-async def audit_devices(admin: AdminClient, namespace: str) -> Audit:
-    """Count what the Pods of a namespace hold; fail if a device or a virtual function was given twice."""
+async def audit_devices(admin: AdminClient, *namespaces: str) -> Audit:
+    """Count what the Pods of these namespaces hold; fail if a device or a virtual function was given twice."""
     audit = Audit()
     for listed in await admin.items(DEVICES):
         for entry in listed["spec"]["devices"]:
             audit.has.setdefault((listed["metadata"]["name"], entry["id"]), entry)
-    for found in await admin.items(pods_path(namespace)):
+    for found in [pod for namespace in namespaces for pod in await admin.items(pods_path(namespace))]:
         said = (found["metadata"].get("annotations") or {}).get(DEVICE_ALLOCATED)
         asks = any(
             name.startswith("kubernetes.io/") for name in found["spec"]["containers"][0]["resources"]["requests"]
