@@ -50,7 +50,7 @@ VALUES: Final = {"scheduler": {"clientQPS": UNTHROTTLED["qps"], "clientBurst": U
 # Both pack, as clusters of GPUs do: halves spread over all nodes would leave no whole node for a Pod of eight GPUs.
 PACKING: Final = {"type": "MostAllocated", "resources": [{"name": "kubernetes.io/gpu-core", "weight": 1}]}
 SCHEDULER: Final = "system:kube-scheduler"  # with the rights that it has in every cluster
-PLENTY: Final = "1000000000"
+PLENTY: Final = "999999"
 MANAGER: Final = "kube-controller-manager"  # its controller of quotas fills their status, without which none counts
 # A Node is ready from the start; no controller of nodes runs that would remove this plugin's taint.
 UNTAINTED: Final = ("--disable-admission-plugins=TaintNodesByCondition",)
