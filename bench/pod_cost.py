@@ -52,6 +52,7 @@ PACKING: Final = {"type": "MostAllocated", "resources": [{"name": "kubernetes.io
 SCHEDULER: Final = "system:kube-scheduler"  # with the rights that it has in every cluster
 PLENTY: Final = "999999"
 MANAGER: Final = "kube-controller-manager"  # its controller of quotas fills their status, without which none counts
+FIRST: Final = "n00000"
 # A Node is ready from the start; no controller of nodes runs that would remove this plugin's taint.
 UNTAINTED: Final = ("--disable-admission-plugins=TaintNodesByCondition",)
 # The parts of the API server's and the replicas' metrics that are printed.
@@ -147,7 +148,7 @@ async def alone(binaries: Binaries, load: Load) -> Cost:
     """Measure kube-scheduler alone."""
     say("kube-scheduler alone:")
     async with _plane(binaries, load) as plane, plane.admin() as admin:
-        await _each_node(load.nodes, lambda name: admin.create("/api/v1/nodes", _node(name)))
+        await _add_nodes(plane, admin, load.nodes, devices=False)
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
@@ -172,7 +173,7 @@ async def with_koordgate(binaries: Binaries, load: Load) -> Cost:
     objects = chart.render(binaries, VALUES)
     async with _plane(binaries, load) as plane, plane.admin() as admin:
         await chart.install(plane, (one for one in objects if one["kind"] == "CustomResourceDefinition"))
-        await _each_node(load.nodes, lambda name: _add_machine(admin, name))
+        await _add_nodes(plane, admin, load.nodes, devices=True)
         await chart.install(plane, objects)
         running = Replicas(
             chart.settings_text(objects),
@@ -208,27 +209,58 @@ def _plane(binaries: Binaries, load: Load) -> ControlPlane:
     )
 
 
-def _node(name: str) -> JsonObject:
+async def _add_nodes(plane: ControlPlane, admin: AdminClient, count: int, *, devices: bool) -> None:
+    """Create one Node, and its Device object, and write copies to etcd as they are stored: requests take minutes."""
+    began, name = time.perf_counter(), FIRST
+    entries = machine(name, FUNCTIONS)
     ready = {"type": "Ready", "status": "True", "reason": "Declared", "message": "a Node of the benchmark"}
-    amounts = capacity_of(machine(name, FUNCTIONS))
-    return {
+    amounts = capacity_of(entries)
+    node = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
     }
+    if devices:
+        made = await admin.create(DEVICES, device_object(name, entries))
+        await _copy(plane, "/registry/scheduling.koordinator.sh/devices/", made["metadata"]["uid"], count)
+    made = await admin.create("/api/v1/nodes", node)
+    await _copy(plane, "/registry/minions/", made["metadata"]["uid"], count)
+    say(f"  {count} nodes ({time.perf_counter() - began:.0f} s)")
 
 
-async def _add_machine(admin: AdminClient, name: str) -> None:
-    await admin.create(DEVICES, device_object(name, machine(name, FUNCTIONS)))
-    await admin.create("/api/v1/nodes", _node(name))
+async def _copy(plane: ControlPlane, folder: str, uid: str, count: int) -> None:
+    """Store the object of a folder under further names, of the same length as its own, since formats state lengths."""
+    (stored,) = await _stored(plane, folder)
+
+    def put(number: int) -> JsonObject:
+        name, other = f"n{number:05}", f"{number:08x}{uid[8:]}"
+        value = stored.replace(FIRST.encode(), name.encode()).replace(uid.encode(), other.encode())
+        return {"requestPut": {"key": _base64(f"{folder}{name}".encode()), "value": _base64(value)}}
+
+    for start in range(1, count, AT_ONCE):
+        numbers = range(start, min(start + AT_ONCE, count))
+        await _etcd(plane, "txn", {"success": [put(number) for number in numbers]})
 
 
-async def _each_node(count: int, add: Callable[[str], Awaitable[object]]) -> None:
-    began, every = time.perf_counter(), 1000
-    for first in range(0, count, every):
-        await _together(add(f"n{number}") for number in range(first, min(first + every, count)))
-        say(f"  {min(first + every, count)} nodes ({time.perf_counter() - began:.0f} s)")
+async def _stored(plane: ControlPlane, folder: str) -> list[bytes]:
+    """The objects of a folder of etcd, as they are stored."""
+    ends = {"key": _base64(folder.encode()), "range_end": _base64(f"{folder[:-1]}0".encode())}  # "0" follows "/"
+    return [base64.b64decode(one["value"]) for one in (await _etcd(plane, "range", ends))["kvs"]]
+
+
+async def _etcd(plane: ControlPlane, method: str, body: JsonObject) -> JsonObject:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{plane.etcd_url}/v3/kv/{method}", json=body) as answer,
+    ):
+        answer.raise_for_status()
+        found: JsonObject = await answer.json(content_type=None)
+        return found
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
 
 
 async def _together(work: Iterable[Awaitable[object]]) -> None:
@@ -273,7 +305,7 @@ class _Side:
         before, used = await self._counts(), self._cpu()
         began = time.perf_counter()
         await (self._create(pods, load) if load.live else self.start())
-        await until(self._all_bound, "all Pods are bound", deadline_s=PATIENCE_S, poll_s=0.2)
+        await until(self._all_bound, "all Pods are bound", deadline_s=PATIENCE_S, poll_s=0.5)
         rate = len(pods) / (time.perf_counter() - began)
         await self._quiet()
         cpu, after = self._cpu(), await self._counts()
@@ -282,7 +314,7 @@ class _Side:
         return Cost(
             {name: 1000 * (seconds - used.get(name, 0)) / len(pods) for name, seconds in cpu.items()},
             {title: many for title, many in times.items() if many >= RARE},
-            await self._stored(),
+            statistics.fmean(map(len, await _stored(self.plane, "/registry/pods/"))),
             rate,
         )
 
@@ -352,14 +384,6 @@ class _Side:
         for name, labels, value in COUNTERS.findall("\n".join(texts)):
             counts[_title(name, dict(re.findall(r'(\w+)="([^"]*)"', labels)))] += float(value)
         return counts
-
-    async def _stored(self) -> float:
-        """The mean size of a Pod in etcd, in bytes."""
-        first, end = (base64.b64encode(key).decode() for key in (b"/registry/pods/", b"/registry/pods0"))
-        url, asked = f"{self.plane.etcd_url}/v3/kv/range", {"key": first, "range_end": end}
-        async with aiohttp.ClientSession() as session, session.post(url, json=asked) as answer:
-            found = (await answer.json(content_type=None))["kvs"]
-        return statistics.fmean(len(base64.b64decode(one["value"])) for one in found)
 
 
 def _cpu_seconds(pid: int) -> float:
