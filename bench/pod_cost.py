@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -263,16 +263,6 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-async def _together(work: Iterable[Awaitable[object]]) -> None:
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(part: Awaitable[object]) -> None:
-        async with gate:
-            await part
-
-    await asyncio.gather(*map(one, work))
-
-
 @dataclass(frozen=True)
 class _Side:
     """One control plane with its scheduler.
@@ -333,15 +323,17 @@ class _Side:
 
     async def _create(self, pods: Pods, load: Load) -> None:
         began = time.perf_counter()
+        gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(number: int, name: str, kind: Kind) -> None:
-            if load.rate:
-                await asyncio.sleep(began + number / load.rate - time.perf_counter())
             namespace = load.namespaces[number % len(load.namespaces)]
             made = at_home(name, namespace, self.asks(kind), annotations=kind.annotations, nodeSelector={})
-            await self.admin.create(pods_path(namespace), made)
+            if load.rate:
+                await asyncio.sleep(began + number / load.rate - time.perf_counter())
+            async with gate:
+                await self.admin.create(pods_path(namespace), made)
 
-        await _together(one(number, name, kind) for number, (name, kind) in enumerate(pods))
+        await asyncio.gather(*(one(number, name, kind) for number, (name, kind) in enumerate(pods)))
         say(f"  {len(pods)} Pods created ({len(pods) / (time.perf_counter() - began):.0f}/s)")
 
     async def _all_bound(self) -> bool:
