@@ -50,7 +50,7 @@ def parse(quantity: object) -> Fraction:
         value = _parse_text(quantity, quantity)
     else:
         raise QuantityError(f"{_show(quantity)} is not a Kubernetes quantity such as 1, 500m or 16Gi")
-    if abs(value) > LARGEST:
+    if abs(value.numerator) > LARGEST * value.denominator:
         raise QuantityError(f"{_show(quantity)} is larger than any quantity can be (2^63-1)")
     return value
 
@@ -120,7 +120,7 @@ def as_written(quantity: object) -> str:
 def is_zero(quantity: object) -> bool:
     """Whether an amount asks for nothing, in any spelling; what cannot be read asks for something."""
     try:
-        return parse(quantity) == 0
+        return to_int(quantity) == 0
     except QuantityError:
         return False
 

@@ -7,8 +7,7 @@ operations.md lists the members of a line.
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -26,14 +25,20 @@ _EMPTY: Final[Mapping[str, str]] = {}
 _NOW: Final[ContextVar[Mapping[str, str]]] = ContextVar("koordgate_log_about", default=_EMPTY)
 
 
-@contextmanager
-def about(**members: str) -> Iterator[None]:
+class about:  # noqa: N801 it is used as a function
     """Let each line that is logged inside carry these members; empty ones are left out."""
-    token = _NOW.set({**_NOW.get(), **{name: value for name, value in members.items() if value}})
-    try:
-        yield
-    finally:
-        _NOW.reset(token)
+
+    __slots__ = ("_members", "_token")
+
+    def __init__(self, **members: str) -> None:
+        self._members = members
+
+    def __enter__(self) -> None:
+        known = {name: value for name, value in self._members.items() if value}
+        self._token = _NOW.set({**_NOW.get(), **known})
+
+    def __exit__(self, *_: object) -> None:
+        _NOW.reset(self._token)
 
 
 def now() -> Mapping[str, str]:

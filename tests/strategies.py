@@ -82,7 +82,7 @@ def amounts() -> st.SearchStrategy[Any]:
         sane
         | sane.map(str)
         | st.sampled_from(["8Gi", "0.5", "1e2", "100m", "-1", "NaN"])
-        | st.one_of(st.integers(), st.floats(), quantity_texts(), st.text(max_size=10))
+        | st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(), quantity_texts(), st.text(max_size=10))
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -273,7 +273,7 @@ def body(request: Request) -> bytes:
 
 def repeated(first: Response) -> Response:
     """The answer to the same bind once more: all of it is the same, but the audit log is told that it came before."""
-    return replace(first, audit={**first.audit, "reason": Occasion.AGAIN})
+    return first._replace(audit={**first.audit, "reason": Occasion.AGAIN})
 
 
 class World:

@@ -3,7 +3,6 @@
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from koordgate import log
@@ -73,7 +72,10 @@ def attributes(members: Members) -> Attributes:
 def exemplar() -> dict[str, str] | None:
     """What ties a measurement to the current call: its trace, else its review, else its id; None outside of calls."""
     known = log.now()
-    return next(({name: known[name]} for name in _EXEMPLARS if name in known), None)
+    for name in _EXEMPLARS:
+        if name in known:
+            return {name: known[name]}
+    return None
 
 
 def audited(request: Request, response: Response) -> Response:
@@ -84,7 +86,7 @@ def audited(request: Request, response: Response) -> Response:
     if response.allowed and not response.audit:
         return response
     told = {**response.audit, "review": request.uid}
-    return replace(response, audit={key: log.cut(value, _MAX_AUDIT) for key, value in told.items()})
+    return response._replace(audit={key: log.cut(value, _MAX_AUDIT) for key, value in told.items()})
 
 
 def tell(request: Request, response: Response, outcome: str, seconds: float) -> None:

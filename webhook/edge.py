@@ -12,12 +12,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from koordgate import log
 from koordgate.failure import failure
@@ -25,7 +25,7 @@ from webhook import calls, review, shapes
 from webhook.metrics import WebhookMetrics
 from webhook.scheduling.extender import BadExtenderArgsError
 from webhook.settings import ServeSettings
-from webhook.tracing import OFF, Span, Tracing
+from webhook.tracing import NO_SPAN, NOTHING, OFF, Span, Tracing
 
 SMALL: Final = 64 * 2**10
 """Bytes of a body that is always read: most Pods take some 5 to 20 KiB, both versions of an update twice that."""
@@ -56,8 +56,9 @@ class Bodies:
         web.RequestPayloadError: it cannot be read; web.HTTPLengthRequired: it comes in chunks;
         web.HTTPRequestEntityTooLarge: it is above the limit; web.HTTPServiceUnavailable: there is no room for it now.
         """
-        size = http.content_length or 0
-        if http.content_length is None and http.can_read_body:
+        stated = http.content_length
+        size = stated or 0
+        if stated is None and http.can_read_body:
             raise web.HTTPLengthRequired(text="a request must state its Content-Length")
         if size > self._limit:
             raise web.HTTPRequestEntityTooLarge(self._limit)
@@ -74,8 +75,7 @@ class Bodies:
 
     def done(self, http: web.Request) -> None:
         """Give back what was reserved for a request, if anything was."""
-        claim = http.get(_CLAIM, 0)
-        if claim:
+        if (http.content_length or 0) > SMALL and (claim := http.get(_CLAIM, 0)):
             del http[_CLAIM]
             self.held -= claim
             self._admit()
@@ -160,6 +160,9 @@ class _Patience:
         return max(self.until - asyncio.get_running_loop().time(), 0.0)
 
 
+_Answer = Callable[[review.Request, _Patience], Awaitable[review.Response]]
+
+
 class Edge:
     """Turns HTTP requests into calls of handlers, and their results and errors into answers.
 
@@ -187,10 +190,10 @@ class Edge:
     def pod_review(self, path: str, handler: Sync, *, stops: bool = True) -> Handler:
         """Serve a review whose handler answers from memory, without waiting; `stops` as below."""
 
-        async def answer(request: review.Request, _deadline: float) -> review.Response:
+        async def answer(request: review.Request, _patience: _Patience) -> review.Response:
             return handler(request)
 
-        return self.binding_review(path, answer, shapes.PodShape, stops=stops)
+        return self._review(path, answer, shapes.PodShape, stops=stops)
 
     def binding_review(
         self, path: str, handler: Async, shape: shapes.Shape = shapes.BindingShape, *, stops: bool = True
@@ -199,6 +202,14 @@ class Edge:
 
         `stops`: whether a refusal is sent. Where it is False, whatever is refused is allowed.
         """
+
+        async def answer(request: review.Request, patience: _Patience) -> review.Response:
+            async with asyncio.timeout_at(patience.until):
+                return await handler(request, patience.left)
+
+        return self._review(path, answer, shape, stops=stops)
+
+    def _review(self, path: str, answer: _Answer, shape: shapes.Shape, *, stops: bool) -> Handler:
         count = {outcome: self._metrics.requests.labels(path, outcome).inc for outcome in _OUTCOMES}
         observe = self._metrics.seconds.labels(path).observe
 
@@ -220,8 +231,9 @@ class Edge:
                 error.text = failure(HTTPStatus(error.status), error.text or error.reason).decode()
                 error.content_type = _JSON
                 raise
-            with self._call(http, path, calls.of_review(path, question)) as span:
-                response = await self._answer(path, handler, question, patience, shape)
+            members = calls.of_review(path, question)
+            with log.about(**members), self._span(http, path, members) as span:
+                response = await self._answer(path, answer, question, patience, shape)
                 if not (stops or response.allowed) and response.code < HTTPStatus.INTERNAL_SERVER_ERROR:
                     response = review.allowed()
                 response = calls.audited(question, response)
@@ -241,11 +253,10 @@ class Edge:
         return self._giving_back(serve)
 
     async def _answer(
-        self, path: str, handler: Async, question: review.Request, patience: _Patience, shape: shapes.Shape
+        self, path: str, answer: _Answer, question: review.Request, patience: _Patience, shape: shapes.Shape
     ) -> review.Response:
         try:
-            async with asyncio.timeout_at(patience.until):
-                return await handler(question, patience.left)
+            return await answer(question, patience)
         except TimeoutError:
             return review.errored(
                 f"no decision in {patience.seconds:.1f} s; try again",
@@ -286,7 +297,8 @@ class Edge:
             except web.HTTPException:
                 count["bad"]()
                 raise
-            with self._call(http, path, calls.of_extender(path, args)) as span:
+            members = calls.of_extender(path, args)
+            with log.about(**members), self._span(http, path, members) as span:
                 try:
                     answer = handler(args)
                     if isinstance(answer, Awaitable):
@@ -308,12 +320,14 @@ class Edge:
 
         return self._giving_back(serve)
 
+    def _span(self, http: web.Request, path: str, members: calls.Members) -> AbstractContextManager[Span]:
+        """Record a call as a span, and tie log lines and exemplars to its trace, until it is answered."""
+        return NOTHING if self._tracing is OFF else self._traced(http, path, members)
+
     @contextmanager
-    def _call(self, http: web.Request, path: str, members: calls.Members) -> Iterator[Span]:
-        """Tie log lines, the span and exemplars to a call, until it is answered."""
+    def _traced(self, http: web.Request, path: str, members: calls.Members) -> Iterator[Span]:
         caller = http.headers.get("traceparent", "")
         with (
-            log.about(**members),
             self._tracing.called(path, caller, calls.attributes(members)) as span,
             log.about(trace_id=span.trace_id),
         ):
@@ -332,7 +346,8 @@ class Edge:
 
     def _patience(self, http: web.Request) -> _Patience:
         """The API server states in the parameter `timeout`, as in `5s`, how long it waits; its time runs already."""
-        stated = http.query.get("timeout", "").removesuffix("s")
+        query = [one.partition("=") for one in http.query_string.split("&")]
+        stated = next((value for name, _, value in query if name == "timeout"), "").removesuffix("s")
         is_number = stated.replace(".", "", 1).isdecimal() and stated.isascii()
         waits = float(stated) - _MARGIN_S if is_number else self._deadline
         return _Patience(max(min(self._deadline, waits), _LEAST_S))
@@ -367,8 +382,8 @@ class Edge:
 
 
 def _want_json(http: web.Request) -> None:
-    if http.content_type != _JSON:
-        stated = http.headers.get("Content-Type", "none")
+    stated = http.headers.get(hdrs.CONTENT_TYPE, "none")
+    if stated.partition(";")[0].strip().lower() != _JSON:
         raise web.HTTPUnsupportedMediaType(
             text=f"an AdmissionReview must have Content-Type {_JSON}, not {stated[:100]}"
         )
@@ -384,6 +399,8 @@ def _outcome(response: review.Response) -> str:
 
 
 def _note(span: Span, outcome: str, response: review.Response) -> None:
+    if span is NO_SPAN:
+        return
     span.note({"koordgate.outcome": outcome, **{f"koordgate.{key}": value for key, value in response.audit.items()}})
     if outcome == "errored":
         span.fail(response.message)

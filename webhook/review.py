@@ -7,10 +7,10 @@ API server. A bad object is a `denied` response, a 4xx inside the review for its
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -26,8 +26,7 @@ class BadReviewError(ValueError):
     """A body that is not an AdmissionReview of a supported version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """The API server's request."""
 
     uid: str  # of the review, to be answered
@@ -62,8 +61,7 @@ class RefusalReason(StrEnum):
     BUG = "bug"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """The answer."""
 
     allowed: bool  # whether the write proceeds
@@ -72,7 +70,7 @@ class Response:
     why: RefusalReason | None = None  # the same in a word; None if it proceeds
     patch: Sequence[Mapping[str, Any]] = ()  # JSON Patch operations
     warnings: Sequence[str] = ()  # shown to the author by kubectl
-    audit: Mapping[str, str] = field(default_factory=dict)  # audit annotations
+    audit: Mapping[str, str] = MappingProxyType({})  # audit annotations
 
 
 def allowed(*, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None) -> Response:
@@ -130,7 +128,7 @@ def decode(body: bytes) -> Request:
         namespace=_text(request, "namespace"),
         name=_text(request, "name"),
         username=_text(user, "username"),
-        groups=tuple(group for group in groups if isinstance(group, str)),
+        groups=tuple([group for group in groups if isinstance(group, str)]),
         object=_mapping(request, "object"),
         old_object=_mapping(request, "oldObject"),
         dry_run=request.get("dryRun") is True,

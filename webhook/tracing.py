@@ -29,7 +29,8 @@ class Span:
 
 
 NO_SPAN: Final = Span()
-_NOTHING: Final = nullcontext(NO_SPAN)
+NOTHING: Final = nullcontext(NO_SPAN)
+"""Work that is not recorded."""
 
 
 class Tracing:
@@ -37,7 +38,7 @@ class Tracing:
 
     def called(self, _name: str, _caller: str, _attributes: Attributes = _NONE) -> AbstractContextManager[Span]:
         """Record the answer to a call; a `traceparent` (W3C Trace Context) that is "" or nonsense begins a trace."""
-        return _NOTHING
+        return NOTHING
 
     def work(
         self, _name: str, _attributes: Attributes = _NONE, *, of: object = None, also: Iterable[object] = ()
@@ -48,7 +49,7 @@ class Tracing:
         `also`: other work that it serves too.
         """
         del of, also  # what is off looks at nothing
-        return _NOTHING
+        return NOTHING
 
     def here(self) -> object:
         """The work that is under way, to be a part of or to be served elsewhere."""

@@ -50,7 +50,9 @@ INJECTED: Final = frozenset(name for names in INJECTORS.values() for name in nam
 
 
 CPU: Final = 1000  # thousandths
-_ORDINARY: Final = ("cpu", "memory", "ephemeral-storage")
+ORDINARY: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Resources that are no devices, whatever a type is named."""
+
 _UNSTATED: Final = (None, None)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)  # a container's, as Kubernetes has it
 
@@ -205,7 +207,7 @@ def _read_resources(
             resource: _read_amount(amounts, resource, f"{path}.{key}", CPU, problems) or 0
             for key, amounts in (("limits", limits), ("requests", requests))
             for resource in amounts
-            if resource not in _ORDINARY and resource not in without and not is_quota_resource(resource)
+            if resource not in ORDINARY and resource not in without and not is_quota_resource(resource)
         },
     )
 

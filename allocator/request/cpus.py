@@ -60,6 +60,9 @@ class CpuAskReading:
     shared: frozenset[str] = frozenset()
 
 
+NO_CPU_ASK: Final = CpuAskReading(None)
+
+
 def names_cpus(pod: Mapping[str, Any]) -> bool:
     """Whether CPU orchestration may concern a Pod: a cheap test of its QoS label and four annotations."""
     metadata = pod.get("metadata")
@@ -71,7 +74,7 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
         if qos is not None and qos not in _NOT_OURS:
             return True
     annotations = metadata.get("annotations")
-    return isinstance(annotations, dict) and any(key in annotations for key in _STATING)
+    return isinstance(annotations, dict) and not annotations.keys().isdisjoint(_STATING)
 
 
 def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: DeviceTypes = BUILT_IN) -> CpuAskReading:
@@ -82,7 +85,7 @@ def read_cpu_ask(pod: Mapping[str, Any], *, devices: bool = False, types: Device
     here.
     """
     if not names_cpus(pod):
-        return CpuAskReading(_implied(pod, types) if devices else None)
+        return CpuAskReading(_implied(pod, types)) if devices else NO_CPU_ASK
     problems: list[Problem] = []
     metadata: dict[str, Any] = pod["metadata"]
     labels = as_object(metadata.get("labels"), "metadata.labels", problems)

@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from allocator.quantity import format_bytes, is_zero, to_int
-from allocator.request.cpuamounts import peak
+from allocator.request.cpuamounts import ORDINARY, peak
 from allocator.request.selection import Containers, read_annotated
 from allocator.request.statedamounts import FEW, MAX_COUNT, Findings, dialect_of, normalise, read_amounts
 from allocator.vocabulary.asks import (
@@ -37,7 +37,7 @@ from allocator.vocabulary.asks import (
 )
 from allocator.vocabulary.cpunode import CpuAsk
 from allocator.vocabulary.delivery import AskedLimit
-from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, Unit
+from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes, ResourceName, Unit
 from allocator.vocabulary.dialects import Dialect, Term
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
@@ -115,6 +115,14 @@ def _bytes(amount: int) -> str:
     return text if not text.isdigit() else f"{text} bytes"
 
 
+class UnknownName(NamedTuple):
+    """A resource that a container states and no type has, other than CPU, memory and disk."""
+
+    path: str  # of the container
+    name: str
+    amount: object  # as written
+
+
 _NPU: Final = "huawei.com/npu-"
 
 
@@ -124,13 +132,17 @@ def foreign_npus(spec: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> str:
     Koordinator's names for a share of a Huawei NPU (huawei.com/npu-core, npu-cpu, npu-dvpp) are used beside those for
     the memory of GPUs. Without a type of these names such a share could not be counted, so the whole Pod is left alone.
     """
-    for of in ("initContainers", "containers"):
-        for container in spec.get(of) or ():
-            for amounts in map((container.get("resources") or {}).get, RESOURCE_MAPS):
-                for name, amount in (amounts or {}).items():
-                    if name.startswith(_NPU) and name not in types.resources and not is_zero(amount):
-                        return str(name)
-    return ""
+    return foreign_npu(unknown_names(spec, types))
+
+
+def foreign_npu(unknown: Iterable[UnknownName]) -> str:
+    """The same of the names that no type has."""
+    return next((one.name for one in unknown if one.name.startswith(_NPU) and not is_zero(one.amount)), "")
+
+
+def unknown_names(spec: Mapping[str, Any], types: DeviceTypes) -> list[UnknownName]:
+    """List what a Pod's containers state in names that no type has: init containers first, and requests."""
+    return _places(spec, types)[1]
 
 
 MAX_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
@@ -140,8 +152,7 @@ NO_USERS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
 Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
+class Stated(NamedTuple):
     """What the original-request annotation states about a container that was translated."""
 
     # its author stated no bytes of memory, so gpu-memory beside a ratio was added by admission and is no ask
@@ -157,8 +168,7 @@ class Stated:
 _NOTHING: Final = Stated()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerReading:
+class ContainerReading(NamedTuple):
     """One container as read: its position in the Pod, and the contents of its two maps."""
 
     path: str  # as `spec.containers[0]`
@@ -173,8 +183,7 @@ class ContainerReading:
     stated: Stated = _NOTHING  # what the annotation states about it, without what its resources state themselves
 
 
-@dataclass(frozen=True, slots=True)
-class PodReading:
+class PodReading(NamedTuple):
     """A Pod as read, and what is wrong with it.
 
     `request` may only be used if `problems` is empty.
@@ -197,10 +206,16 @@ class PodReading:
     limits: tuple[tuple[str, AskedLimit], ...] = ()
     # names of the containers that run in the shared pool, although the Pod has CPUs of its own
     shared: frozenset[str] = frozenset()
+    unknown: tuple[UnknownName, ...] = ()  # what its containers state in names that no type has
+
+    @property
+    def asks_devices(self) -> bool:
+        """Whether the Pod asks for devices."""
+        return any(True for _ in self._asks())
 
     @property
     def request(self) -> PodRequest:
-        """What the Pod asks for."""
+        """What the Pod asks for. It is made anew each time."""
         return PodRequest(
             tuple(self._asks()),
             self.cpu,
@@ -257,11 +272,6 @@ class _UsedNames(NamedTuple):
     names: dict[str, str]
     zeros: dict[str, str]
 
-    @classmethod
-    def silent(cls) -> Self:
-        """Without any name."""
-        return cls({}, {})
-
 
 @dataclass(slots=True)
 class _PodContext:
@@ -313,18 +323,19 @@ def read_pod(
     `stated`: container -> what the Pod's annotation states about it, if it was translated. `users`: container -> the
     types that it uses without an amount of its own; what admission wrote of these is not read.
     """
-    if foreign_npus(spec, types):
+    places, unknown = _places(spec, types)
+    if unknown and foreign_npu(unknown):
         types = _NO_TYPES
-    places = list(_places(spec, types))
+        places, _ = _places(spec, types)
     context = _PodContext(types, stated or {}, users)
     used = _used_names(places, types)
     if annotations and types.annotated:
         _read_annotations(annotations, places, context, used)
     wrong = [problem for kind, names in used.items() if (problem := _choose_dialect(kind, names, context))]
-    readings = tuple(_read_container(place, context) for place in places)
+    readings = tuple([_read_container(place, context) for place in places])
     problems = [*reversed(wrong), *context.findings.problems]
-    pod_level = spec.get("resources") or {}
-    if any(name in types.resources for key in RESOURCE_MAPS for name in pod_level.get(key) or ()):
+    pod_level = spec.get("resources")
+    if pod_level and any(name in types.resources for key in RESOURCE_MAPS for name in pod_level.get(key) or ()):
         message = "devices cannot be asked for the Pod as a whole; ask for them in the containers that use them"
         problems.append(Problem("spec.resources", message))
     problems.extend(too_many(readings))
@@ -335,12 +346,13 @@ def read_pod(
         warnings=tuple(dict.fromkeys(context.findings.warnings)),
         dialects=tuple(filter(None, context.dialects.values())),
         limits=tuple(context.limits.items()),
+        unknown=tuple(unknown),
     )
 
 
 def too_many(readings: Sequence[ContainerReading]) -> list[Problem]:
     """Find that more containers of a Pod ask for devices than may."""
-    asking = sum(any(reading.names) or bool(reading.requests) for reading in readings)
+    asking = sum([any(reading.names) or bool(reading.requests) for reading in readings])
     if asking <= MAX_ASKING:
         return []
     message = f"{asking} containers ask for devices, and {MAX_ASKING} of a Pod may; ask in fewer of them"
@@ -350,24 +362,41 @@ def too_many(readings: Sequence[ContainerReading]) -> list[Problem]:
 def _on_one_device(readings: Sequence[ContainerReading], context: _PodContext) -> frozenset[str]:
     """Name the types of which the Pod's dialect lets all containers share one device, if several ask for a part."""
     named = {kind for kind, dialect in context.dialects.items() if dialect is not None and dialect.one_device}
-    named.update(*(stated.one_device for stated in context.stated.values()))
+    for stated in context.stated.values():
+        named.update(stated.one_device)
     if not named:
         return frozenset()
     asking = Counter(ask.type.name for reading in readings for ask in reading.requests if not ask.whole)
     return frozenset(kind for kind in named if asking[kind] > 1)
 
 
-def _places(spec: Mapping[str, Any], types: DeviceTypes) -> Iterator[_Place]:
-    """List the containers, init containers first."""
+def _places(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[list[_Place], list[UnknownName]]:
+    """List the containers, init containers first, and what they state in names that no type has."""
     known = types.resources
+    places: list[_Place] = []
+    unknown: list[UnknownName] = []
+
+    def read(path: str, amounts: Mapping[str, object] | None) -> tuple[str, ...]:
+        found = []
+        for name, amount in amounts.items() if amounts else ():
+            if name in known:
+                found.append(name)
+            elif name not in ORDINARY:
+                unknown.append(UnknownName(path, name, amount))
+        return tuple(found)
+
     for of in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(of) or ()):
             phase = Phase.APP
             if of == "initContainers":
                 phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
-            resources = container.get("resources") or {}
-            requests, limits = (tuple([n for n in resources.get(key) or () if n in known]) for key in RESOURCE_MAPS)
-            yield _Place(f"spec.{of}[{index}]", f"/spec/{of}/{index}", container, phase, (requests, limits))
+            path = f"spec.{of}[{index}]"
+            resources = container.get("resources")
+            names: Names = ((), ())
+            if resources:
+                names = (read(path, resources.get("requests")), read(path, resources.get("limits")))
+            places.append(_Place(path, f"/spec/{of}/{index}", container, phase, names))
+    return places, unknown
 
 
 def _used_names(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _UsedNames]:
@@ -377,10 +406,13 @@ def _used_names(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _Used
         for key, names in zip(RESOURCE_MAPS, place.names, strict=True):
             for name in names:
                 kind, dialect, term = types.resources[name]
+                if not (term.states or term.template):
+                    continue
                 zero = not dialect.own and is_zero(place.spec["resources"][key][name])
-                if (term.states or term.template) and not (zero and term.counts):  # 0 whole devices use no dialect
-                    of_kind = used.setdefault(kind.name, _UsedNames.silent())
-                    (of_kind.zeros if zero else of_kind.names).setdefault(name, place.path)
+                if zero and term.counts:
+                    continue  # 0 whole devices use no dialect
+                of_kind = used.get(kind.name) or used.setdefault(kind.name, _UsedNames({}, {}))
+                (of_kind.zeros if zero else of_kind.names).setdefault(name, place.path)
     return used
 
 
@@ -400,7 +432,7 @@ def _read_annotations(
             continue
         context.annotated.setdefault(asked.container, {}).update(asked.amounts)
         for key in asked.amounts:
-            used.setdefault(kind.name, _UsedNames.silent()).names.setdefault(key, "metadata.annotations")
+            used.setdefault(kind.name, _UsedNames({}, {})).names.setdefault(key, "metadata.annotations")
         if asked.limit is not None:
             context.limits[asked.container] = asked.limit
 
@@ -409,12 +441,7 @@ def _choose_dialect(kind: str, names: _UsedNames, context: _PodContext) -> Probl
     """Find the dialect that a Pod uses for a type; a problem if it uses several, or names that exclude each other."""
     types = context.types
     named = names.names or names.zeros
-    said: dict[str, list[str]] = {}  # dialect's name -> its names in the Pod, each by its first dialect
-    known: dict[str, Dialect] = {}
-    for name in named:
-        first = (types.resources.get(name) or types.said[name]).dialect
-        said.setdefault(first.name, []).append(name)
-        known[first.name] = first
+    known = {first.name: first for first in [_meaning(name, types).dialect for name in named]}
     of = types.by_name[kind]
     if len(known) > 1 or names.zeros:
         dialect = dialect_of(of, (*names.names, *names.zeros), types) or dialect_of(of, named, types)
@@ -422,6 +449,9 @@ def _choose_dialect(kind: str, names: _UsedNames, context: _PodContext) -> Probl
         dialect = next(iter(known.values()))
     context.dialects[kind] = dialect
     if dialect is None:
+        said: dict[str, list[str]] = {}  # dialect's name -> its names in the Pod, each by its first dialect
+        for name in named:
+            said.setdefault(_meaning(name, types).dialect.name, []).append(name)
         apart = [n for n, own in said.items() if not any(o.has(own) for o in known.values() if o.name != n)]
         asks = ", ".join(_asks(named, said[one][0], known[one]) for one in apart)
         return Problem("spec", f"{kind} devices are asked for in {len(apart)} dialects at once ({asks}); use one")
@@ -444,18 +474,18 @@ def _read_container(place: _Place, context: _PodContext) -> ContainerReading:
     annotated = context.annotated.get(name, {}) if context.annotated else {}
     types = context.types
     there = names
-    if written := context.written(name):
-        requested, limited = ([one for one in of if types.resources[one].type.name not in written] for of in names)
-        names = (tuple(requested), tuple(limited))
+    if context.users and (written := context.written(name)):
+        own = [tuple([one for one in of if types.resources[one].type.name not in written]) for of in names]
+        names = (own[0], own[1])
     if not (names[0] or names[1] or annotated):
         return ContainerReading(path, pointer, name, phase, there)
     resources = container.get("resources") or {}
     requests: Mapping[str, object] = resources.get("requests") or {}
     limits: Mapping[str, object] = resources.get("limits") or {}
     stated = _unstated(context.stated.get(name, _NOTHING), names, types)
+    requested, limited = {n: requests[n] for n in names[0]}, {n: limits[n] for n in names[1]}
     # Kubernetes fills a missing request from the limit; a device's missing limit is its request.
-    asked = {**annotated, **{n: limits[n] for n in names[1]}, **{n: requests[n] for n in names[0]}}
-    capped = {**annotated, **{n: requests[n] for n in names[0]}, **{n: limits[n] for n in names[1]}}
+    asked, capped = {**annotated, **limited, **requested}, {**annotated, **requested, **limited}
     wanted, most = [], []
     first = RESOURCE_MAPS[0 if names[0] else 1]
     where = f"{path}.resources.{first}" if names[0] or names[1] else "metadata.annotations"
@@ -470,17 +500,17 @@ def _read_container(place: _Place, context: _PodContext) -> ContainerReading:
 
 def _of(kind: DeviceType, amounts: Mapping[str, object], types: DeviceTypes) -> dict[str, object]:
     """The amounts of one type."""
-    return {name: text for name, text in amounts.items() if _type_of(name, types) is kind}
+    return {name: text for name, text in amounts.items() if _meaning(name, types).type is kind}
 
 
-def _type_of(name: str, types: DeviceTypes) -> DeviceType:
-    return (types.resources.get(name) or types.said[name]).type
+def _meaning(name: str, types: DeviceTypes) -> ResourceName:
+    return types.resources.get(name) or types.said[name]
 
 
 def _types_named(asked: Mapping[str, object], types: DeviceTypes) -> Sequence[DeviceType]:
     """The types that these names belong to, in the table's order."""
-    named = {_type_of(name, types) for name in asked}
-    return [kind for kind in types.types if kind in named]
+    named = {_meaning(name, types).type.name for name in asked}
+    return [kind for kind in types.types if kind.name in named]
 
 
 def _read_type(
@@ -516,7 +546,7 @@ def _unstated(stated: Stated, names: Names, types: DeviceTypes) -> Stated:
     for name in (*names[0], *names[1]):
         kind, dialect, term = types.resources[name]
         if kind.states_memory and (term.states in {kind.plain, kind.split} or not dialect.own):
-            return replace(stated, shared=None)
+            return stated._replace(shared=None)
     return stated
 
 
@@ -567,12 +597,12 @@ def _read_ask(
     shared = stated.shared if kind.states_memory else None
     if shared is not None:
         said.tails[kind.split] = shared
-    ask = normalise(kind, said, derived=stated.derived and kind.states_memory)
+    vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
+    ask = normalise(kind, said, derived=stated.derived and kind.states_memory, vendor=vendor)
     if isinstance(ask, DeviceAsk):
         if stated is _NOTHING:  # its author was warned when it was translated
             told.warnings.extend(odd_amounts(where, ask, dialect, amounts))
-        vendor = dict(stated.vendors).get(kind.name, dialect.vendor if dialect is not None else "")
-        return replace(ask, vendor=vendor) if vendor else ask
+        return ask
     whence = "" if shared is None else f" ({kind.split} {shared} is from annotation {ORIGINAL_REQUEST})"
     problems.append(Problem(where, ask + whence))
     return None

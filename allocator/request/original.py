@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes, is_zero, to_int
-from allocator.request.devices import PodReading, Stated
+from allocator.request.devices import PodReading, Stated, unknown_names
 from allocator.request.pod import NO_SLOTS, read_request
 from allocator.request.statedamounts import Findings, dialect_of, read_amounts
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
@@ -33,8 +33,8 @@ def too_large(pod: Mapping[str, Any]) -> Problem | None:
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     if len(containers) > MAX_CONTAINERS:
         return Problem("spec.containers", f"{len(containers)} containers; koordgate reads {MAX_CONTAINERS} at most")
-    maps = [(one.get("resources") or {}).get(key) or () for one in (spec, *containers) for key in RESOURCE_MAPS]
-    if (amounts := sum(map(len, maps))) > _MAX_AMOUNTS:
+    maps = [of.get(key) for one in (spec, *containers) if (of := one.get("resources")) for key in RESOURCE_MAPS]
+    if (amounts := sum(map(len, filter(None, maps)))) > _MAX_AMOUNTS:
         message = f"requests and limits state {amounts} amounts; koordgate reads {_MAX_AMOUNTS} at most"
         return Problem("spec.containers", message)
     return _long_metadata(metadata)
@@ -52,7 +52,7 @@ def _long_metadata(metadata: Mapping[str, Any]) -> Problem | None:
         stated = metadata.get(of) or {}
         if len(stated) > _MAX_ENTRIES:
             return Problem(f"metadata.{of}", f"{len(stated)} entries; koordgate reads {_MAX_ENTRIES} at most")
-        length = sum(len(key) + len(str(value)) for key, value in stated.items())
+        length = sum([len(key) + len(str(value)) for key, value in stated.items()])
         if length > _MAX_BYTES:
             return Problem(f"metadata.{of}", f"{length} characters; koordgate reads {format_bytes(_MAX_BYTES)} at most")
     return None
@@ -73,14 +73,26 @@ def read_asks(
     wrote none, and whose devices are meant would be lost. Nor is what admission wrote into containers that state no
     amount.
     """
-    if large := too_large(pod) or _too_long(pod):
-        return PodReading((), (large,))
+    large = too_large(pod)
+    return read_measured(pod, types, implied=implied, slots=slots) if large is None else PodReading((), (large,))
+
+
+def read_measured(
+    pod: Mapping[str, Any],
+    types: DeviceTypes = BUILT_IN,
+    *,
+    implied: bool = True,
+    slots: Mapping[str, int] = NO_SLOTS,
+) -> PodReading:
+    """Read as `read_asks` does a Pod that is not `too_large`."""
+    if large := _too_long(pod):
+        return PodReading((), (large,), unknown=tuple(unknown_names(pod.get("spec") or {}, types)))
     known = types.known  # the dialect may have been turned off since
     written = originals(pod)
     stated = {name: _stated(original, known) for name, original in written.items()}
     reading = read_request(pod, stated, types, implied=implied, slots=slots)
     mixed = _mixed(written, known) if written else None
-    return reading if mixed is None else replace(reading, problems=(*reading.problems, mixed))
+    return reading if mixed is None else reading._replace(problems=(*reading.problems, mixed))
 
 
 def originals(pod: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, format_bytes
-from allocator.request.cpus import names_cpus, read_cpu_ask
+from allocator.request.cpus import NO_CPU_ASK, names_cpus, read_cpu_ask
 from allocator.request.devices import NO_USERS, PodReading, Stated, foreign_npus, names_devices, read_pod, too_many
 from allocator.request.quotaamounts import counted_of
 from allocator.request.selection import read_selection, selecting, with_selection
@@ -45,7 +45,7 @@ def with_limits(reading: PodReading, annotations: Mapping[str, object]) -> PodRe
 
     A limit that equals what the container asks for changes nothing, and is left out.
     """
-    if not (reading.limits or states_limits(annotations)) or not reading.request.containers:
+    if not (reading.limits or states_limits(annotations)) or not reading.asks_devices:
         return reading
     stated, problems = _stated(reading, annotations)
     asks = {one.name: ask for one in reading.containers for ask in one.requests if ask.type.name == TYPE_GPU}
@@ -66,7 +66,7 @@ def with_limits(reading: PodReading, annotations: Mapping[str, object]) -> PodRe
         elif ask is not None and _least(ask, one) is None and not _is_asked(ask, one):
             limits[container] = one
     problems += _unlike(reading, {**others, **stated})
-    return replace(reading, limits=tuple(limits.items()), problems=(*reading.problems, *problems[:_MAX_PROBLEMS]))
+    return reading._replace(limits=tuple(limits.items()), problems=(*reading.problems, *problems[:_MAX_PROBLEMS]))
 
 
 def _stated(reading: PodReading, annotations: Mapping[str, object]) -> tuple[dict[str, AskedLimit], list[Problem]]:
@@ -138,6 +138,7 @@ _SAYING: Final = (
     *GANG_ANNOTATIONS,
 )  # in addition to those that `names_cpus` knows
 
+_ORDERS: Final = frozenset({"", *DeviceOrder})
 NO_SLOTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -170,62 +171,70 @@ def read_request(
     needs, and admission does not. `slots`: type's name -> percent of one device that users of the type get together if
     the Pod does not state it. Admission writes it into the Pod, so that nobody else needs it.
     """
-    metadata = pod.get("metadata") or {}
-    annotations = metadata.get("annotations") or {}
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
     reading = with_limits(_read_devices(pod.get("spec") or {}, annotations, stated, types, slots), annotations)
-    cpus = read_cpu_ask(pod, devices=implied and bool(reading.request.containers), types=types)
+    asks = reading.asks_devices
+    cpus = read_cpu_ask(pod, devices=implied and asks, types=types)
     problems = [*reading.problems, *cpus.problems]
-    if not reading.request.containers:
+    if not asks:
         found = cpus.ask or cpus.problems
-        return replace(reading, cpu=cpus.ask, shared=cpus.shared, problems=tuple(problems)) if found else reading
+        return reading._replace(cpu=cpus.ask, shared=cpus.shared, problems=tuple(problems)) if found else reading
     hints = read_hints(annotations, types.by_name) if annotations else NO_HINTS
     wishes = NO_WISHES
-    if not types.selections.isdisjoint(annotations):
+    if annotations and not types.selections.isdisjoint(annotations):
         selection = read_selection(annotations, selecting(pod, types, reading.dialects))
         problems.extend(selection.problems)
         if selection.dialects:
-            reading = replace(
-                reading,
+            reading = reading._replace(
                 warnings=(*reading.warnings, *selection.warnings),
                 dialects=tuple(dict.fromkeys((*reading.dialects, *selection.dialects))),
             )
         if selection.hints and isinstance(hints, PodHints):
             hints = replace(hints, hints=with_selection(hints.hints, selection))
     if isinstance(hints, PodHints):
-        problems.extend(_spread(reading.sharing, hints.hints))
-        order = annotations.get(DEVICE_ORDER, "")
-        if order not in {"", *DeviceOrder}:
-            message = f"{excerpt(order)!r} is no order of devices; use {', '.join(DeviceOrder)}"
-            problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
-            order = ""
-        limits = annotations.get(LIMITS, "")
-        if limits not in {"", REQUIRED}:
-            message = f"{excerpt(limits)!r} is not known; write {REQUIRED}, or remove it"
-            problems.append(Problem(f"metadata.annotations[{LIMITS}]", message))
-        gang = read_gang(pod)
-        problems.extend(gang.problems)
-        isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
-        runtime_class = str((pod.get("spec") or {}).get("runtimeClassName") or "")
-        said = order or gang.name or isolation or runtime_class or limits
-        if said or reading.one_device or hints is not NO_HINTS:
-            wishes = Wishes(
-                _on_one_device(hints.hints, reading.one_device) if reading.one_device else hints.hints,
-                hints.joint,
-                hints.partition,
-                order,
-                gang.name,
-                isolation=isolation,
-                size=gang.size,
-                all_or_nothing=gang.all_or_nothing,
-                runtime_class=runtime_class,
-                limits=limits == REQUIRED,
-            )
+        wishes = _read_wishes(pod, reading, hints, problems)
     else:
         problems.extend(hints)
-    reading = replace(reading, cpu=cpus.ask, shared=cpus.shared, wishes=wishes, problems=tuple(problems))
+    if cpus is not NO_CPU_ASK or problems or wishes is not NO_WISHES:
+        reading = reading._replace(cpu=cpus.ask, shared=cpus.shared, wishes=wishes, problems=tuple(problems))
     if not implied or problems:
         return reading
-    return replace(reading, most=counted_of(reading, reading.request, pod.get("spec") or {}))
+    return reading._replace(most=counted_of(reading, reading.request, pod.get("spec") or {}))
+
+
+def _read_wishes(pod: Mapping[str, Any], reading: PodReading, hints: PodHints, problems: list[Problem]) -> Wishes:
+    """Read how devices are to be chosen; what is wrong is appended to `problems`."""
+    metadata = pod.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    problems.extend(_spread(reading.sharing, hints.hints))
+    order = annotations.get(DEVICE_ORDER, "")
+    if order not in _ORDERS:
+        message = f"{excerpt(order)!r} is no order of devices; use {', '.join(DeviceOrder)}"
+        problems.append(Problem(f"metadata.annotations[{DEVICE_ORDER}]", message))
+        order = ""
+    limits = annotations.get(LIMITS, "")
+    if limits not in {"", REQUIRED}:
+        message = f"{excerpt(limits)!r} is not known; write {REQUIRED}, or remove it"
+        problems.append(Problem(f"metadata.annotations[{LIMITS}]", message))
+    gang = read_gang(pod)
+    problems.extend(gang.problems)
+    isolation = str((metadata.get("labels") or {}).get(ISOLATION_PROVIDER) or "")
+    runtime_class = str((pod.get("spec") or {}).get("runtimeClassName") or "")
+    said = order or gang.name or isolation or runtime_class or limits
+    if not (said or reading.one_device or hints is not NO_HINTS):
+        return NO_WISHES
+    return Wishes(
+        _on_one_device(hints.hints, reading.one_device) if reading.one_device else hints.hints,
+        hints.joint,
+        hints.partition,
+        order,
+        gang.name,
+        isolation=isolation,
+        size=gang.size,
+        all_or_nothing=gang.all_or_nothing,
+        runtime_class=runtime_class,
+        limits=limits == REQUIRED,
+    )
 
 
 def _read_devices(
@@ -241,18 +250,17 @@ def _read_devices(
         return read_pod(spec, stated, types, annotations)
     if isinstance(sharing, tuple):
         reading = read_pod(spec, stated, types, annotations)
-        return replace(reading, problems=(*reading.problems, *sharing))
+        return reading._replace(problems=(*reading.problems, *sharing))
     filled = {
         kind: one._replace(slot=slots[kind]) if one.users and not one.slot and kind in slots else one
         for kind, one in sharing.items()
     }
     reading = read_pod(spec, stated, types, annotations, unstated_users(filled) or NO_USERS)
     if reading.problems:
-        return replace(reading, sharing=filled)
+        return reading._replace(sharing=filled)
     shared = share(reading.containers, filled, types)
     problems = shared.problems or too_many(shared.containers)
-    return replace(
-        reading,
+    return reading._replace(
         containers=tuple(shared.containers),
         problems=tuple(problems),
         sharing=filled,

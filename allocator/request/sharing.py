@@ -207,7 +207,7 @@ class _TypeGroups:
             amounts = tuple(percent if counted else None for counted in self.kind.percent)
             own = replace(ask, amounts=amounts)
             reading = order[member.place]
-            order[member.place] = replace(reading, requests=(*reading.requests, own), limits=(*reading.limits, own))
+            order[member.place] = reading._replace(requests=(*reading.requests, own), limits=(*reading.limits, own))
 
     def _sum(self, members: list[_User], at_once: Sequence[Sequence[int]], *, named: bool) -> DeviceAsk | str:
         """Sum what the members of a group ask for, or say why one holding cannot serve them."""
@@ -222,10 +222,8 @@ class _TypeGroups:
         said = wrong or self._said(asks, at_once)
         if isinstance(said, str):
             return f"{names} share one holding: {said}; {way}"
-        ask = normalise(kind, said, derived=False)
-        if isinstance(ask, str):
-            return f"{names} share one holding: {ask} in all; or {way}"
-        return replace(ask, vendor=asks[0].vendor)
+        ask = normalise(kind, said, derived=False, vendor=asks[0].vendor)
+        return f"{names} share one holding: {ask} in all; or {way}" if isinstance(ask, str) else ask
 
     def _units(self, members: Iterable[_User]) -> str:
         """Find memory that one member states in bytes and another in percent; "" if none does."""

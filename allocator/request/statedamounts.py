@@ -7,7 +7,7 @@ Sources: the device proposal ("User apply device resources scenarios") and Koord
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator import quantity
 from allocator.vocabulary.asks import DeviceAsk
@@ -299,43 +299,55 @@ def _fill(core: str, memory: tuple[str, str], dialect: Dialect, tails: dict[str,
 _SHOWN: Final = 8  # templates that a message names
 
 
-def normalise(kind: DeviceType, said: StatedAmounts, *, derived: bool) -> DeviceAsk | str:
+class _Asked(NamedTuple):
+    """What is asked of each of a number of devices, and the name of the template that has just these amounts."""
+
+    devices: int
+    amounts: tuple[int | None, ...]
+    template: str = ""
+
+
+def normalise(kind: DeviceType, said: StatedAmounts, *, derived: bool, vendor: str = "") -> DeviceAsk | str:
     """Turn what a container states of a type into an ask, or say in one sentence what is wrong with it.
 
-    `derived`: bytes beside a ratio follow from it and are no ask.
+    `derived`: bytes beside a ratio follow from it and are no ask. `vendor`: whose devices are meant; "" for anybody's.
     """
     if said.template:
-        return _of_template(kind, said)
-    if kind.simple:
-        return _simple(kind, said.tails[kind.plain])
-    if kind.plain in said.tails:
-        return _all_alike(kind, said.tails)
-    return _apart(kind, said.tails, derived=derived)
+        asked = _of_template(kind, said)
+    elif kind.simple:
+        asked = _simple(kind, said.tails[kind.plain])
+    elif kind.plain in said.tails:
+        asked = _all_alike(kind, said.tails)
+    else:
+        asked = _apart(kind, said.tails, derived=derived)
+    if isinstance(asked, str):
+        return asked
+    return DeviceAsk(kind, asked.devices, asked.amounts, template=asked.template, vendor=vendor)
 
 
-def _of_template(kind: DeviceType, said: StatedAmounts) -> DeviceAsk | str:
+def _of_template(kind: DeviceType, said: StatedAmounts) -> _Asked | str:
     beside = sorted(tail for tail, amount in said.tails.items() if amount)
     if beside:
         return (
             f"template {said.template} already states what is asked of each {kind.noun}; {' and '.join(beside)} beside "
             "it contradicts; keep one"
         )
-    return DeviceAsk(kind, said.count, kind.template(said.template).amounts, template=said.template)
+    return _Asked(said.count, kind.template(said.template).amounts, said.template)
 
 
-def _simple(kind: DeviceType, amount: int) -> DeviceAsk | str:
+def _simple(kind: DeviceType, amount: int) -> _Asked | str:
     """Normalise the only resource of a type that has no others."""
     if not amount:
         return f"{kind.plain} must be greater than zero; or remove it"
     if kind.unit is Unit.UNITS:
-        return DeviceAsk(kind, 1, (amount,))
+        return _Asked(1, (amount,))
     count = _count(kind, {}, {kind.plain: amount})
-    return count if isinstance(count, str) else DeviceAsk(kind, count, (amount // count,))
+    return count if isinstance(count, str) else _Asked(count, (amount // count,))
 
 
-def _all_alike(kind: DeviceType, tails: Mapping[str, int]) -> DeviceAsk | str:
+def _all_alike(kind: DeviceType, tails: Mapping[str, int]) -> _Asked | str:
     """Normalise the plain resource of a type that has others: the same percentage of everything that a device has."""
-    beside = sorted(tail for tail in tails if tail not in {kind.plain, kind.split})
+    beside = sorted([tail for tail in tails if tail not in {kind.plain, kind.split}])
     if beside:
         return (
             f"{kind.plain} already states {_all_words(kind)}, {' and '.join(beside)} beside it contradicts; keep "
@@ -353,15 +365,14 @@ def _all_alike(kind: DeviceType, tails: Mapping[str, int]) -> DeviceAsk | str:
     if isinstance(count, str):
         return count
     part = amount // count
-    ask = DeviceAsk(kind, count, tuple(part if percent else None for percent in kind.percent))
-    return _cut(kind, ask)
+    return _cut(kind, _Asked(count, tuple([part if percent else None for percent in kind.percent])))
 
 
 def _all_words(kind: DeviceType) -> str:
     return " and ".join(dict.fromkeys(kind.words))
 
 
-def _apart(kind: DeviceType, tails: Mapping[str, int], *, derived: bool) -> DeviceAsk | str:
+def _apart(kind: DeviceType, tails: Mapping[str, int], *, derived: bool) -> _Asked | str:
     """Normalise amounts of the single resources that a device consists of."""
     asked = {tail: tails.get(tail, 0) for tail in kind.tails}
     if kind.memory:
@@ -379,7 +390,7 @@ def _apart(kind: DeviceType, tails: Mapping[str, int], *, derived: bool) -> Devi
             unit = " bytes" if kind.in_bytes(tail) else ""
             return f"{tail} {amount} does not split evenly over {count} devices; ask {_nearest(amount, count)}{unit}"
     amounts = [asked[tail] // count or (None if tail in (kind.memory or ()) else 0) for tail in kind.tails]
-    return _cut(kind, DeviceAsk(kind, count, tuple(amounts)))
+    return _cut(kind, _Asked(count, tuple(amounts)))
 
 
 def _memory(kind: DeviceType, pair: tuple[str, str], asked: dict[str, int], *, derived: bool) -> str:
@@ -397,13 +408,13 @@ def _memory(kind: DeviceType, pair: tuple[str, str], asked: dict[str, int], *, d
     return f"{wrong}; add {ratio} (percent of a {kind.noun}) or {size} (bytes), or ask {kind.plain} alone for {both}"
 
 
-def _cut(kind: DeviceType, ask: DeviceAsk) -> DeviceAsk | str:
-    """Round a part of a device up to the smallest of the type's templates that covers the ask."""
-    if not kind.templates or ask.whole:
-        return ask
+def _cut(kind: DeviceType, asked: _Asked) -> _Asked | str:
+    """Round a part of a device up to the smallest of the type's templates that covers what is asked."""
+    if not kind.templates or asked.amounts == kind.whole:
+        return asked
     for template in kind.templates:
-        if template.covers(ask.amounts):
-            return DeviceAsk(kind, ask.count, template.amounts, template=template.name)
+        if template.covers(asked.amounts):
+            return _Asked(asked.devices, template.amounts, template.name)
     names = ", ".join(template.name for template in kind.templates[:_SHOWN])
     return f"no template of a {kind.name} has as much as is asked of each ({names}); ask less, or whole devices"
 

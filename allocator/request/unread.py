@@ -5,13 +5,14 @@ koordgate decides what its containers see. A misspelt resource, annotation or la
 a word, and the Pod waits for ever, or gets less than its author thinks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from allocator.quantity import is_zero
 from allocator.request.cpus import PRIORITY_CLASS_LABEL, QOS_LABEL
+from allocator.request.devices import UnknownName, unknown_names
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.dialects import Dialect
 from allocator.vocabulary.names import (
@@ -29,7 +30,6 @@ from allocator.vocabulary.names import (
     NUMA_SCOPE,
     ORIGINAL_REQUEST,
     OWN_CPUS,
-    RESOURCE_MAPS,
     RESOURCE_STATUS,
     TYPE_GPU,
     is_allocation_annotation,
@@ -74,18 +74,6 @@ def foreign_of(name: str) -> Foreign | None:
     return next((one for one in FOREIGN if one.has(name)), None)
 
 
-def asked_names(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
-    """List what a Pod's containers state: path, resource and amount, of requests first."""
-    for of in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(of) or ()):
-            resources = container.get("resources") or {}
-            for key in RESOURCE_MAPS:
-                amounts = resources.get(key)
-                if amounts:
-                    path = f"spec.{of}[{index}]"
-                    yield from ((path, name, amount) for name, amount in amounts.items())
-
-
 OWN_DOMAIN: Final = "koordgate.io"
 KEY_DOMAINS: Final = (OWN_DOMAIN, "koordinator.sh")
 """The domains of keys that are looked at, with those below them. Koordinator has keys that koordgate does not read."""
@@ -113,13 +101,17 @@ _MAX: Final = 8  # names of one Pod that are told
 MAX_READ: Final = 16  # resources, annotations and labels of one Pod, each, that are compared
 
 
-def find_misspelt(pod: Mapping[str, Any], types: DeviceTypes, *, ours: bool = False) -> list[str]:
+def find_misspelt(
+    pod: Mapping[str, Any], types: DeviceTypes, unknown: Iterable[UnknownName] | None = None, *, ours: bool = False
+) -> list[str]:
     """Find names that nobody reads, with the name that was meant; at most eight.
 
-    `types`: the table for its namespace; names of dialects that are off are known too. `ours`: whether koordgate gives
-    devices to the Pod: unknown names of other products are then told too.
+    `types`: the table for its namespace; names of dialects that are off are known too. `unknown`: its `unknown_names`,
+    if they are known already. `ours`: whether koordgate gives devices to the Pod: unknown names of other products are
+    then told too.
     """
-    told = chain(_resources(pod.get("spec") or {}, types, ours=ours), _keys(pod.get("metadata") or {}))
+    stated = unknown_names(pod.get("spec") or {}, types) if unknown is None else unknown
+    told = chain(_resources(stated, types, ours=ours), _keys(pod.get("metadata") or {}))
     return list(islice(told, _MAX))
 
 
@@ -137,11 +129,11 @@ def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable
     return list(islice(told, _MAX))
 
 
-def _resources(spec: Mapping[str, Any], types: DeviceTypes, *, ours: bool) -> Iterator[str]:
+def _resources(unknown: Iterable[UnknownName], types: DeviceTypes, *, ours: bool) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
-    for path, name, amount in asked_names(spec):
+    for path, name, amount in unknown:
         if name in types.known.resources or ("/" not in name and not any(kind.name in name for kind in types.types)):
-            continue  # as cpu, memory
+            continue  # as hugepages-2Mi
         if is_quota_resource(name) or (path, name) in seen or is_zero(amount):
             continue
         seen.add((path, name))
@@ -251,20 +243,23 @@ class Unread:
     resources: bool = False  # whether a container uses one of them; otherwise only annotations do
     selections: tuple[tuple[Dialect, str], ...] = ()  # annotations that choose among devices, of dialects that are off
     foreign: tuple[tuple[str, str, Foreign], ...] = ()  # names that no dialect has: place, name, and what it is
+    unknown: tuple[UnknownName, ...] = field(default=(), compare=False)  # all that containers state in unread names
 
 
 NOTHING: Final = Unread()
 
 
-def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
-    """Find what a Pod states in names that are not read."""
-    spec = pod.get("spec") or {}
+def find_unread(pod: Mapping[str, Any], types: DeviceTypes, unknown: Sequence[UnknownName] | None = None) -> Unread:
+    """Find what a Pod states in names that are not read.
+
+    `unknown`: its `unknown_names`, if they are known already.
+    """
     annotations: Mapping[str, object] = (pod.get("metadata") or {}).get("annotations") or {}
-    read, known = types.resources, types.known.resources
-    others = [one for one in asked_names(spec) if one[1] not in read]
+    stated = unknown_names(pod.get("spec") or {}, types) if unknown is None else unknown
+    known = types.known.resources
     dialects: dict[str, Off] = {}
     foreign: dict[tuple[str, str, Foreign], None] = {}
-    for path, name, amount in others:
+    for path, name, amount in stated:
         if name in known:
             if not is_zero(amount):
                 dialects.setdefault(known[name].dialect.name, Off(known[name].dialect, path, name))
@@ -273,10 +268,11 @@ def find_unread(pod: Mapping[str, Any], types: DeviceTypes) -> Unread:
     resources = bool(dialects)
     for off in _annotated(annotations, types) if annotations else ():
         dialects.setdefault(off.dialect.name, off)
-    if not dialects and not foreign and types.selections.isdisjoint(annotations):
+    chooses = annotations and not types.selections.isdisjoint(annotations)
+    if not (stated or dialects or chooses):
         return NOTHING
-    selections = tuple(_selections(annotations, types))
-    return Unread(tuple(dialects.values()), resources, selections, tuple(foreign))
+    selections = tuple(_selections(annotations, types)) if chooses else ()
+    return Unread(tuple(dialects.values()), resources, selections, tuple(foreign), tuple(stated))
 
 
 class Taken(NamedTuple):
@@ -291,9 +287,7 @@ class Taken(NamedTuple):
 def taken_by_others(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[Taken, ...]:
     """Find by which resources other products would give a Pod devices of koordgate's, the first of each dialect."""
     found: dict[tuple[str, str], Taken] = {}
-    for _, name, amount in asked_names(spec):
-        if name in types.resources:
-            continue
+    for _, name, amount in unknown_names(spec, types):
         meaning = types.known.resources.get(name)
         if meaning is not None and (meaning.term.states or meaning.term.template):
             taken = Taken(name, meaning.dialect.name, meaning.type.name, meaning.dialect.vendor)

@@ -237,10 +237,8 @@ class DeviceAsk:
     partial: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        stated = zip(self.type.percent, self.amounts, strict=True)
-        full = all(amount == FULL if percent else amount is None for percent, amount in stated)
         memory = self.type.memory
-        object.__setattr__(self, "whole", full and not self.template)
+        object.__setattr__(self, "whole", self.amounts == self.type.whole and not self.template)
         object.__setattr__(self, "partial", memory is not None and (self.amount(memory[1]) or FULL) < FULL)
 
     def amount(self, tail: str) -> int | None:

@@ -107,6 +107,11 @@ class DeviceType:
         return tuple(unit is Unit.PERCENT for unit in self.units)
 
     @cached_property
+    def whole(self) -> tuple[int | None, ...]:
+        """The amounts by which all of a device is asked for: 100 percent each, and none in other units."""
+        return tuple(FULL if percent else None for percent in self.percent)
+
+    @cached_property
     def charged(self) -> Mapping[str, str]:
         """Tail, or the plain tail -> the resource that quotas count for it, in the tail's unit.
 

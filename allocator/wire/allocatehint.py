@@ -59,7 +59,7 @@ def read_hints(annotations: Mapping[str, object], types: Collection[str]) -> Pod
 
     Returns the hints, or all that is wrong with them: the annotation, the key in it, and the correct value.
     """
-    if not any(key in annotations for key in HINT_ANNOTATIONS):
+    if annotations.keys().isdisjoint(HINT_ANNOTATIONS):
         return NO_HINTS
     reader = _Reader(types)
     raw = {key: reader.load(key, annotations[key]) for key in HINT_ANNOTATIONS if key in annotations}

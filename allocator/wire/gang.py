@@ -38,7 +38,8 @@ def gang_of(pod: Mapping[str, Any]) -> str:
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     name = annotations.get(GANG_ANNOTATION) or _group_of(pod)
-    name = name or next((labels[key] for key in GANG_LABELS if labels.get(key)), "")
+    for key in GANG_LABELS:
+        name = name or labels.get(key)
     if not name:
         return ""
     # Koordinator allows a gang's name to include its namespace.
@@ -106,11 +107,11 @@ def is_all_or_nothing(metadata: Mapping[str, Any], gang: str) -> tuple[bool, tup
     `gang`: that it belongs to, as namespace/name; "" for none.
     """
     text = (metadata.get("annotations") or {}).get(GANG_TOGETHER, "false")
-    path = f"metadata.annotations[{GANG_TOGETHER}]"
-    if text not in {"true", "false"}:
-        return False, (Problem(path, f"{excerpt(text)!r} is not allowed; write true or false"),)
     if text == "false":
         return False, ()
+    path = f"metadata.annotations[{GANG_TOGETHER}]"
+    if text != "true":
+        return False, (Problem(path, f"{excerpt(text)!r} is not allowed; write true or false"),)
     if not gang:
         return False, (Problem(path, f"the Pod belongs to no gang; name one, as by the label {GANG_LABELS[0]}"),)
     if gang.partition("/")[0] != metadata.get("namespace", ""):

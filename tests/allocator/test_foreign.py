@@ -2,7 +2,9 @@
 
 import pytest
 
-from allocator.request.unread import asked_names, foreign_of
+from allocator.request.devices import UnknownName, unknown_names
+from allocator.request.unread import foreign_of
+from allocator.vocabulary.devicetype import BUILT_IN
 
 COUNTED: dict[str, str] = {
     "nvidia.com/mig-1g.5gb": "MIG devices",
@@ -35,14 +37,18 @@ def test_other_names_are_no_device_plugins(name: str) -> None:
     assert foreign_of(name) is None
 
 
-def test_what_containers_ask_for_is_listed_with_its_place() -> None:
+def test_what_containers_ask_for_in_names_that_no_type_has_is_listed_with_its_place() -> None:
     spec = {
-        "initContainers": [{"name": "bare"}, {"resources": {"limits": {"a/b": 1}, "requests": {"cpu": 2}}}],
-        "containers": [{"resources": None}, {"resources": {"limits": {"c/d": 3, "e/f": 4}}}],
+        "initContainers": [{"name": "bare"}, {"resources": {"limits": {"a/b": 1}, "requests": {"g/h": 2, "cpu": 2}}}],
+        "containers": [
+            {"resources": None},
+            {"resources": {"limits": {"c/d": 3, "e/f": 4, "memory": 5}, "requests": None}},
+            {"resources": {"requests": {"nvidia.com/gpu": 6, "ephemeral-storage": 7}}},
+        ],
     }
-    assert list(asked_names(spec)) == [
-        ("spec.initContainers[1]", "cpu", 2),
-        ("spec.initContainers[1]", "a/b", 1),
-        ("spec.containers[1]", "c/d", 3),
-        ("spec.containers[1]", "e/f", 4),
+    assert unknown_names(spec, BUILT_IN) == [
+        UnknownName("spec.initContainers[1]", "g/h", 2),
+        UnknownName("spec.initContainers[1]", "a/b", 1),
+        UnknownName("spec.containers[1]", "c/d", 3),
+        UnknownName("spec.containers[1]", "e/f", 4),
     ]

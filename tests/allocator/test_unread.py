@@ -31,7 +31,7 @@ def test_nothing_is_found_of_a_pod_that_uses_only_what_is_read() -> None:
         unread({"x/y": 1}, some="text"),
         find_unread({}, BUILT_IN),
     ):
-        assert found is NOTHING
+        assert found == NOTHING
     assert Unread((), resources=False, selections=(), foreign=()) == NOTHING
 
 
@@ -42,7 +42,7 @@ def test_dialects_that_are_off_are_found_where_they_are_used_first() -> None:
     assert unread(*limits, init={MEM: 1}) == Unread(
         (Off(HAMI, "spec.initContainers[0]", MEM), Off(VOLCANO, path(0), NUMBER)), resources=True
     )
-    assert unread({NUMBER: 0}) is NOTHING
+    assert unread({NUMBER: 0}) == NOTHING
 
 
 def test_a_dialect_that_is_off_may_be_used_by_annotations_alone() -> None:

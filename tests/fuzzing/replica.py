@@ -140,8 +140,8 @@ class Replica(LivePods):
     def answer_at_the_edge(self, path: str, question: review.Request) -> review.Response:
         """Answer a review as the server does: what the handler raises becomes an answer."""
 
-        async def handler(asked: review.Request, deadline: float) -> review.Response:
-            return await self._handle(path, asked, deadline)
+        async def handler(asked: review.Request, patience: _Patience) -> review.Response:
+            return await self._handle(path, asked, patience.left)
 
         async def serve() -> review.Response:
             shape: Any = _SHAPES[path.partition("-")[2]]

@@ -674,10 +674,7 @@ async def test_a_binding_of_the_metadata_less_kind_is_completed(world: World) ->
     world.show(gpu_pod("p"))
     asked = binding("p", "n1")
     del asked["metadata"]
-    request = binds(binding("p", "n1"))
-    response = await world.mutate(
-        type(request)(**{**{name: getattr(request, name) for name in request.__slots__}, "object": asked})
-    )
+    response = await world.mutate(binds(binding("p", "n1"))._replace(object=asked))
     done = patch.apply(asked, response.patch)
     assert done["metadata"] == {"annotations": allocation(), "uid": "uid-p"}
 

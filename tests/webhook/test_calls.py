@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -69,7 +68,7 @@ def answers(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def named(request: Request, uid: str) -> Request:
-    return replace(request, uid=uid)
+    return request._replace(uid=uid)
 
 
 async def audited(client: Client, path: str, request: Request) -> dict[str, str]:
@@ -158,7 +157,7 @@ async def test_a_dry_run_says_that_it_is_one(world: World, client: Client) -> No
 
 async def test_names_of_strangers_are_cut(client: Client) -> None:
     made = gpu_pod("p" * 100_000, admit=False, uid="u" * 100_000)
-    evil = replace(asks(made, username="n" * 100_000), uid="r" * 100_000, name="")
+    evil = asks(made, username="n" * 100_000)._replace(uid="r" * 100_000, name="")
     with logged() as lines:
         await client.post("/validate-pod", data=body(evil))
     (line,) = answers(lines)
@@ -232,7 +231,7 @@ def test_nothing_is_told_where_the_log_leaves_it_out() -> None:
 @pytest.mark.parametrize("broken", [{"metadata": []}, {"metadata": {"uid": 5, "name": {}}, "target": "n1"}, {}])
 async def test_an_object_that_no_api_server_sends_is_told_of_too(client: Client, broken: dict[str, Any]) -> None:
     with logged() as lines:
-        http = await client.post("/mutate-binding", data=body(replace(binds(binding("p", "n1")), object=broken)))
+        http = await client.post("/mutate-binding", data=body(binds(binding("p", "n1"))._replace(object=broken)))
     assert http.status == 200
     (line,) = answers(lines)
     assert line["outcome"] == "denied"

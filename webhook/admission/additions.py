@@ -31,6 +31,7 @@ from allocator.vocabulary.names import (
 from webhook.patch import Operation, add, remove, replace
 from webhook.view.reach import DeliveryReach
 
+_READ: Final = frozenset({*LIMIT_VARIABLES, CUDA_DEVICES_ENV})  # beside those that a container is to have
 _MAX_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
 Entries = dict[str, dict[str, Any]]  # variable -> its entry
 
@@ -41,10 +42,10 @@ def shown_types(reading: PodReading, types: DeviceTypes) -> tuple[DeviceType, ..
     The GPU variable is set for every Pod that asks for any device, because an image may request all GPUs by itself.
     Variables of other types are set if the Pod asks for the type. A Pod without devices gets none.
     """
-    asked = {ask.type for container in reading.containers for ask in container.requests}
+    asked = {ask.type.name for container in reading.containers for ask in container.requests}
     if not asked:
         return ()
-    return tuple(kind for kind in types.types if kind.environment and (kind in asked or kind.nothing))
+    return tuple([kind for kind in types.types if kind.environment and (kind.nothing or kind.name in asked)])
 
 
 def wanted_env(
@@ -61,7 +62,7 @@ def wanted_env(
     entries: Entries = {}
     for kind in shown:
         variable = kind.environment
-        if any(ask.type == kind for ask in container.requests):
+        if container.requests and any(ask.type == kind for ask in container.requests):
             entries[variable] = _from_annotation(variable, visible_devices(container.name, kind.name))
             for tail, limit in kind.limits.items() if states_quotas else ():
                 entries[limit] = _from_annotation(limit, device_quota(container.name, tail))
@@ -75,16 +76,6 @@ def wanted_env(
 def closed_env(wanted: Entries) -> Iterator[str]:
     """The variables that this container is to be without; none in a Pod without devices, which has no entry of ours."""
     return (variable for variable in LIMIT_VARIABLES if wanted and variable not in wanted)
-
-
-def misleading_env(container: ContainerReading, spec: Mapping[str, Any]) -> Iterator[str]:
-    """Warn of a variable by which CUDA would look for other cards than those that the container gets."""
-    gets = any(ask.type.environment == VISIBLE_DEVICES_ENV for ask in container.requests)
-    if gets and any(entry.get("name") == CUDA_DEVICES_ENV for entry in spec.get("env") or ()):
-        yield (
-            f"{container.path}.env: {CUDA_DEVICES_ENV} was set by the author; the container sees its own cards alone, "
-            "which CUDA numbers from 0, and an index or UUID of the host then names another card or none: remove it"
-        )
 
 
 def _from_annotation(variable: str, key: str) -> dict[str, Any]:
@@ -104,6 +95,12 @@ def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     )
 
 
+def _stated_env(env: Sequence[Mapping[str, Any]], wanted: Entries) -> dict[str, list[int]]:
+    """Find the entries that matter here, by variable."""
+    names = [entry.get("name") for entry in env]
+    return {read: [at for at, name in enumerate(names) if name == read] for read in (_READ | wanted.keys()) & {*names}}
+
+
 def translate_env(
     container: ContainerReading,
     spec: Mapping[str, Any],
@@ -111,14 +108,18 @@ def translate_env(
     operations: list[Operation],
     warnings: list[str],
 ) -> None:
-    """Make a container's environment have each of these entries exactly once, and none that is closed to authors."""
+    """Make a container's environment have each of these entries exactly once, and none that is closed to authors.
+
+    The author is warned of a variable by which CUDA would look for other cards than those that the container gets.
+    """
     env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
     at = f"{container.pointer}/env"
+    stated = _stated_env(env, wanted)
     missing: list[dict[str, Any]] = []
     first: dict[int, dict[str, Any]] = {}  # entries that are replaced, by index
     surplus: list[int] = []
     for variable, own in wanted.items():
-        found = [index for index, entry in enumerate(env) if entry.get("name") == variable]
+        found = stated.get(variable, [])
         if len(found) == 1 and is_wanted_env(env[found[0]], own):
             continue
         if not found:
@@ -130,25 +131,29 @@ def translate_env(
             f"{container.path}.env: {variable} was set by the author; koordgate decides which devices a "
             "container sees and what it may use of them, and has replaced it"
         )
-    for variable in closed_env(wanted):
-        found = [index for index, entry in enumerate(env) if entry.get("name") == variable]
-        if found:
-            surplus += found
+    for variable in closed_env(wanted) if stated else ():
+        if variable in stated:
+            surplus += stated[variable]
             warnings.append(
                 f"{container.path}.env: {variable} was set by the author; koordgate decides what a container may use "
                 "of its devices, and has removed it"
             )
+    if CUDA_DEVICES_ENV in stated and any(ask.type.environment == VISIBLE_DEVICES_ENV for ask in container.requests):
+        warnings.append(
+            f"{container.path}.env: {CUDA_DEVICES_ENV} was set by the author; the container sees its own cards alone, "
+            "which CUDA numbers from 0, and an index or UUID of the host then names another card or none: remove it"
+        )
     if len(surplus) > _MAX_REMOVALS:
         gone = set(surplus)
         kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]
         operations.append(replace(at, [*missing, *kept]))
         return
-    operations.extend(replace(f"{at}/{index}", own) for index, own in first.items())
-    operations.extend(remove(f"{at}/{index}") for index in sorted(surplus, reverse=True))
+    operations += [replace(f"{at}/{index}", own) for index, own in first.items()]
+    operations += [remove(f"{at}/{index}") for index in sorted(surplus, reverse=True)]
     if spec.get("env") is None and missing:
         operations.append(add(at, missing))
     else:  # first, so that later entries may refer to them
-        operations.extend(add(f"{at}/0", own) for own in reversed(missing))
+        operations += [add(f"{at}/0", own) for own in reversed(missing)]
 
 
 _PATH: Final = "spec.runtimeClassName"
@@ -191,7 +196,7 @@ def runtime_class(
 
 
 def _asks_for_nvidia(reading: PodReading) -> bool:
-    asks = (ask for container in reading.containers for ask in (*container.requests, *container.limits))
+    asks = [ask for container in reading.containers for ask in (*container.requests, *container.limits)]
     return any(ask.type.name == TYPE_GPU and ask.vendor in {"", NVIDIA} for ask in asks)
 
 
@@ -202,11 +207,11 @@ def translate_tolerations(
     pod: Mapping[str, Any], reading: PodReading, keys: TaintKeys, operations: list[Operation]
 ) -> None:
     """Let a Pod tolerate the taints of the types of which it asks for devices."""
-    asked = dict.fromkeys(ask.type.name for container in reading.containers for ask in container.requests)
+    asked = dict.fromkeys([ask.type.name for container in reading.containers for ask in container.requests])
     stated: Sequence[Mapping[str, Any]] | None = pod["spec"].get("tolerations")
     missing = [
         _toleration(key)
-        for key in dict.fromkeys(key for kind in asked for key in keys.get(kind, ()))
+        for key in dict.fromkeys([key for kind in asked for key in keys.get(kind, ())])
         if not any(_covers(one, key) for one in stated or ())
     ]
     if stated is None and missing:

@@ -45,10 +45,8 @@ class LimitPolicy:
         """The variables of containers with GPUs of such a Pod, as `Keeper.variables`."""
         return KEEPERS[self.provider].variables if self.provider in KEEPERS else {}
 
-    def problems(self, pod: Mapping[str, Any], reading: PodReading, namespace: str) -> Iterator[Problem]:
+    def problems(self, reading: PodReading) -> Iterator[Problem]:
         """Find why the limits of a readable Pod for which they are required can be kept nowhere."""
-        if not self.requires(pod, reading.request, namespace):
-            return
         keeper = KEEPERS.get(self.provider)
         if keeper is None:
             yield Problem(annotation_path(LIMITS), NOTHING_KEEPS)

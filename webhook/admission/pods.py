@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from allocator.quantity import format_bytes
-from allocator.request.cpus import below_one, not_aligned, not_guaranteed, without_effect
+from allocator.request.cpus import below_one, names_cpus, not_aligned, not_guaranteed, without_effect
 from allocator.request.devices import PodReading
 from allocator.request.original import too_large
 from allocator.request.unread import find_unread
@@ -112,18 +112,17 @@ class PodWebhooks:
             refusal = _refusal(request, (*translation.problems, *added))
             return denied(refusal, RefusalReason.TRANSLATION, HTTPStatus.UNPROCESSABLE_ENTITY)
         warnings = list(translation.warnings)
-        small = below_one(pod, translation.reading.shared)
-        warnings += filter(None, (without_effect(pod), not_aligned(pod), not_guaranteed(pod), small))
-        warnings.extend(
-            f"{container.path}.resources: no known GPU has the requested memory; the largest has "
-            f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
-            for container in translation.reading.containers
-            for ask in container.requests
-            if self._state_memory
-            and largest
-            and ask.type.states_memory
-            and (ask.amount(ask.type.restated) or 0) > largest
-        )
+        if names_cpus(pod):
+            small = below_one(pod, translation.reading.shared)
+            warnings += filter(None, (without_effect(pod), not_aligned(pod), not_guaranteed(pod), small))
+        if self._state_memory and largest:
+            warnings += [
+                f"{container.path}.resources: no known GPU has the requested memory; the largest has "
+                f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
+                for container in translation.reading.containers
+                for ask in container.requests
+                if ask.type.states_memory and (ask.amount(ask.type.restated) or 0) > largest
+            ]
         if self._state_memory and smallest < largest and any(map(states_least, translation.reading.containers)):
             warnings.append(
                 f"gpu-memory is stated for the smallest card that this Pod could get ({format_bytes(smallest)}); "

@@ -7,14 +7,13 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocator.request.cpus import IN_SCOPE, QOS_LABEL, CpuAskReading, read_cpu_ask
+from allocator.request.cpus import IN_SCOPE, NO_CPU_ASK, QOS_LABEL, read_cpu_ask
 from allocator.request.devices import names_devices
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.names import NUMA_SCOPE, RESOURCE_MAPS
 from webhook.patch import Operation, set_annotations
 
 _HELD: Final = ("cpu", "memory")
-_NO_CPUS: Final = CpuAskReading(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +29,18 @@ class PolicyScope:
         """Whether a Pod is in scope: it also requests CPU or memory, and its QoS class is not stated."""
         found: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
         spec: Mapping[str, Any] = pod.get("spec") or {}
-        labelled = bool(self.labels) and self.labels.items() <= found.items()
+        always = namespace in self.namespaces or (bool(self.labels) and self.labels.items() <= found.items())
+        if not always and (spec.get("schedulerName") not in self.schedulers or spec.get("nodeName")):
+            return False
         if found.get(QOS_LABEL) or not any(name in amounts for amounts in _amounts(spec) for name in _HELD):
             return False
-        return labelled or namespace in self.namespaces or self._named_by(pod, spec, types)
+        return always or self._asks_nothing(pod, spec, types)
 
-    def _named_by(self, pod: Mapping[str, Any], spec: Mapping[str, Any], types: DeviceTypes) -> bool:
-        """Whether a Pod's author names the scheduler, and leaves the node to it."""
-        if spec.get("schedulerName") not in self.schedulers or spec.get("nodeName"):
-            return False
+    def _asks_nothing(self, pod: Mapping[str, Any], spec: Mapping[str, Any], types: DeviceTypes) -> bool:
+        """Whether a Pod asks for neither devices nor CPUs."""
         # koordgate itself may have sent one of ours there, which NUMA policies hold for anyway.
         annotations = (pod.get("metadata") or {}).get("annotations")
-        return not names_devices(spec, types, annotations) and read_cpu_ask(pod, types=types) == _NO_CPUS
+        return not names_devices(spec, types, annotations) and read_cpu_ask(pod, types=types) == NO_CPU_ASK
 
     def lacks_mark(self, namespace: str, pod: Mapping[str, Any], types: DeviceTypes) -> bool:
         """Whether a Pod is in scope and its annotation does not say so."""

@@ -12,15 +12,15 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as evolve
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
-from allocator.request.devices import ContainerReading, PodReading, foreign_npus, unequal_parts
-from allocator.request.original import originals, read_asks
+from allocator.request.devices import ContainerReading, PodReading, foreign_npu, unequal_parts
+from allocator.request.original import originals, read_measured
 from allocator.request.quotaamounts import Charge, charges
 from allocator.request.selection import echo
 from allocator.request.sharing import unstated_users
-from allocator.request.unread import Unread, beside_ours, find_unread
+from allocator.request.unread import NOTHING, Unread, beside_ours, find_unread
 from allocator.vocabulary.asks import DeviceAsk, Regions
 from allocator.vocabulary.cardmemory import bytes_of
 from allocator.vocabulary.delivery import KEEPERS, REQUIRED
@@ -47,7 +47,6 @@ from webhook.admission.additions import (
     NO_DEFAULTS,
     SlotDefaults,
     TaintKeys,
-    misleading_env,
     shown_types,
     translate_env,
     translate_tolerations,
@@ -60,6 +59,7 @@ from webhook.patch import Operation, add, pointer, remove, set_annotations
 from webhook.settings import SchedulerNames
 
 _MAX_LENGTH: Final = 317  # characters of a namespace and a name
+_ENCODED: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ class TranslationPolicy:
         return self.split and self.domain == KOORDINATOR_DOMAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(NamedTuple):
     """The edits to one Pod."""
 
     reading: PodReading  # the Pod as it was read
@@ -115,7 +114,7 @@ def translate(
     namespace: str = "",
     classed: Callable[[PodReading], tuple[str, Sequence[str]]] = lambda _reading: ("", ()),
 ) -> Translation:
-    """Translate a Pod.
+    """Translate a Pod that is not `too_large`.
 
     `memory_per_gpu`: bytes of the smallest GPU that the Pod could land on: memory is then stated; None to state none.
     `alike`: whether all that it could land on have as much: only then quotas count by it. `charged_memory`: what quotas
@@ -123,13 +122,14 @@ def translate(
     once they are translated, because a LimitRange of the namespace wants them stated. `classed`: returns the
     RuntimeClass that the Pod as read is to have, "" to leave it as it is, and warnings.
     """
-    reading = read_asks(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
-    unread = find_unread(pod, policy.types)
-    settled = _settled(pod, policy, reading, unread, namespace)
+    reading = read_measured(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
+    unread = find_unread(pod, policy.types, reading.unknown)
+    request = reading.request
+    limited = policy.limits.requires(pod, request, namespace)
+    settled = _settled(pod, policy, reading, unread, limited=limited)
     if settled is not None:
         return settled
-    request = reading.request
-    alone = _left_alone(pod, reading, policy.types)
+    alone = _left_alone(reading)
     others = () if alone else unread_warnings(pod, policy.types, unread, ours=bool(request.containers))
     warnings = [*alone, *others, *reading.warnings]
     if not request:
@@ -140,10 +140,10 @@ def translate(
     written: dict[str, Any] = {}
     known = originals(pod)
     shown = shown_types(reading, policy.types)
-    limited = policy.limits.requires(pod, request, namespace)
     states_quotas = request.states_quotas or (policy.quota_environment and bool(request.containers))
     users = unstated_users(reading.sharing or {})
     zeros = zeros if request.containers else ()
+    variables = policy.limits.variables if limited else {}
     for container, spec in _walk(pod, reading):
         changed = _translate_resources(container, spec, policy, memory_per_gpu, zeros, operations)
         if changed and not (
@@ -152,11 +152,8 @@ def translate(
             of_users = users.get(container.name, ())
             written[container.name] = _original(container, spec, policy.types, of_users)
         if shown:
-            wanted = wanted_env(
-                container, shown, states_quotas=states_quotas, limits=policy.limits.variables if limited else {}
-            )
+            wanted = wanted_env(container, shown, states_quotas=states_quotas, limits=variables)
             translate_env(container, spec, wanted, operations, warnings)
-            warnings.extend(misleading_env(container, spec))
     if policy.charges:
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu if alike else None
         counted = charges(reading, request, pod["spec"], memory)
@@ -170,7 +167,7 @@ def translate(
         _gate(pod, policy, operations, warnings)
     annotations = _sharing(pod, reading, policy.types) if states_quotas else {}
     annotations |= {LIMITS: REQUIRED} if limited and not request.wishes.limits else {}
-    annotations |= _asked_limits(pod, reading, policy, warnings, limited=limited)
+    annotations |= _asked_limits(pod, reading, policy, warnings, limited=limited) if reading.limits else {}
     if written:
         annotations |= _originals(reading, known, written)
     operations[:0] = set_annotations(pod, annotations) if annotations else []
@@ -183,7 +180,7 @@ def _asked_limits(
     """Write the limits of memory that a Pod states in another dialect; its author is told if nothing keeps them."""
     stated = (pod.get("metadata") or {}).get("annotations") or {}
     limits = {asked_limit(container): write_limit(limit) for container, limit in reading.limits}
-    if limits and not limited:
+    if not limited:
         named = ", ".join(f"{container} {write_limit(limit)}" for container, limit in reading.limits)
         keeps = policy.limits.provider in KEEPERS
         warnings.append(
@@ -196,7 +193,7 @@ def _asked_limits(
 def _originals(reading: PodReading, known: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, str]:
     """Write what containers asked for before they were translated, now or earlier, and in which dialects."""
     kept = {c.name: found for c in reading.containers if (found := known.get(c.name)) is not None}
-    text = json.dumps({**kept, **written}, separators=(",", ":"), sort_keys=True)
+    text = _ENCODED({**kept, **written})
     echoed = echo(reading.dialects)
     return {ORIGINAL_REQUEST: text, DIALECT: echoed} if echoed else {ORIGINAL_REQUEST: text}
 
@@ -226,7 +223,7 @@ def _in_sum(reading: PodReading) -> list[Problem]:
 
 
 def _settled(
-    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread, namespace: str
+    pod: Mapping[str, Any], policy: TranslationPolicy, reading: PodReading, unread: Unread, *, limited: bool
 ) -> Translation | None:
     """The answer for a Pod that is another product's, or that cannot be translated; None for any other."""
     if belongs_to_others(pod, reading, unread, policy.types):
@@ -234,11 +231,11 @@ def _settled(
     problems = [*reading.problems]
     if not problems and policy.by_sum:
         problems += _in_sum(reading)
-    if not problems:
-        problems += policy.limits.problems(pod, reading, namespace)
+    if not problems and limited:
+        problems += policy.limits.problems(reading)
     if not problems:
         problems += _unequal(reading.containers, policy.domain)
-    if not problems and reading.request.containers:
+    if not problems and unread is not NOTHING and reading.asks_devices:
         problems += beside_ours(unread, policy.types)
     return Translation(reading, problems=tuple(problems)) if problems else None
 
@@ -251,11 +248,9 @@ def _unequal(containers: Sequence[ContainerReading], domain: str) -> Iterator[Pr
             yield Problem(f"{container.path}.resources", f"{message}; write the same amount in both")
 
 
-def _left_alone(pod: Mapping[str, Any], reading: PodReading, types: DeviceTypes) -> list[str]:
+def _left_alone(reading: PodReading) -> list[str]:
     """Warn the author of a Pod whose devices are not allocated although it names some that others have counted."""
-    if any(names for container in reading.containers for names in container.names):
-        return []  # of a Pod that is left alone, no name is read
-    npu = foreign_npus(pod.get("spec") or {}, types)
+    npu = foreign_npu(reading.unknown)
     if not npu:
         return []
     return [f"koordgate allocates no device to this Pod: {npu} is of no type that its setting devices.types declares"]
@@ -330,7 +325,7 @@ def _translate_resources(
     operations: list[Operation],
 ) -> bool:
     """Rewrite a container's two maps in the canonical resources; return whether it had any and anything changed."""
-    if not (_writes(container) or zeros):
+    if not (zeros or _writes(container)):
         return _remove_zero(container, operations)
     resources = spec.get("resources")
     before = len(operations)
@@ -348,7 +343,7 @@ def _translate_resources(
             operations.append(add(at, target))
             continue
         present: Mapping[str, object] = resources[key]
-        operations.extend(remove(at + pointer(name)) for name in names if name not in target)
+        operations += [remove(at + pointer(name)) for name in names if name not in target]
         for name, text in target.items():
             if name not in present or not _same(present[name], text):
                 operations.append(add(at + pointer(name), text))
@@ -406,13 +401,14 @@ def states_least(container: ContainerReading) -> bool:
 
 def _writes(container: ContainerReading) -> bool:
     """Whether a container has amounts to write; a user's part of the slot may be less than a percent."""
-    return any(not ask.empty for ask in (*container.requests, *container.limits))
+    asks = (*container.requests, *container.limits)
+    return bool(asks) and not all(ask.empty for ask in asks)
 
 
 def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
     """Remove what asks for nothing from a container of a Pod that is ours by another: `nvidia.com/gpu: 0`."""
     for key, names in zip(RESOURCE_MAPS, container.names, strict=True):
-        operations.extend(remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names)
+        operations += [remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names]
     return any(container.names)
 
 
@@ -444,8 +440,8 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split:
         if percent is not None:
             stated[size] = bytes_of(percent, memory_per_gpu)
     written = {
-        tail: (format_bytes if kind.in_bytes(tail) else format_int)(amount * ask.count)
-        for tail, amount in stated.items()
+        tail: (format_bytes if unit is Unit.BYTES else format_int)(amount * ask.count)
+        for (tail, amount), unit in zip(stated.items(), kind.units, strict=True)
         if amount
     }
     stated_split = (bool(kind.split) and ask.is_split) or (split and kind.states_memory)

@@ -44,7 +44,7 @@ def unread_warnings(pod: Mapping[str, Any], types: DeviceTypes, unread: Unread, 
     if ours:
         for dialect, key in unread.selections:
             yield f"metadata.annotations[{key}]: has no effect, because the dialect {dialect} is off here"
-    yield from find_misspelt(pod, types, ours=ours)
+    yield from find_misspelt(pod, types, unread.unknown, ours=ours)
 
 
 def _becoming(pod: Mapping[str, Any], types: DeviceTypes, dialect: Dialect) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from allocator.quantity import LARGEST, QuantityError, to_int
 from allocator.request.cpus import QOS_LABEL
 from allocator.request.devices import ContainerReading, PodReading
-from allocator.request.original import read_asks
+from allocator.request.original import read_asks, read_measured
 from allocator.request.quotaamounts import Charge, charges
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import find_unread
@@ -64,16 +64,17 @@ def created(
 ) -> list[Problem]:
     """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass.
 
-    `scheduler_name`: of the scheduler that must bind it. `types`: the device types that may be asked for. `scope`: the
-    Pods that an administrator puts under the NUMA policies of nodes. `limits`: what its namespace limits; None if the
-    Pod need not state what quotas are to count. `memory`: what keeps memory limits, and where they are required.
+    `request`: of a Pod that is not `too_large`. `scheduler_name`: of the scheduler that must bind it. `types`: the
+    device types that may be asked for. `scope`: the Pods that an administrator puts under the NUMA policies of nodes.
+    `limits`: what its namespace limits; None if the Pod need not state what quotas are to count. `memory`: what keeps
+    memory limits, and where they are required.
     """
     pod = request.object
     problems = _forged_at_birth(pod)
     if scope.lacks_mark(request.namespace, pod, types):
         problems.append(_untranslated(f"metadata.annotations[{NUMA_SCOPE}]", "is missing"))
-    reading = read_asks(pod, types, implied=False)
-    others = belongs_to_others(pod, reading, find_unread(pod, types), types)
+    reading = read_measured(pod, types, implied=False)
+    others = belongs_to_others(pod, reading, find_unread(pod, types, reading.unknown), types)
     problems.extend(() if others else reading.problems)
     asked = reading.request
     if reading.problems or not asked:
@@ -86,7 +87,7 @@ def created(
     shown = shown_types(reading, types)
     users = unstated_users(reading.sharing or {})
     limited = memory.requires(pod, asked, request.namespace)
-    problems.extend(memory.problems(pod, reading, request.namespace))
+    problems.extend(memory.problems(reading) if limited else ())
     if limited and not asked.wishes.limits:
         problems.append(_untranslated(annotation_path(LIMITS), "is missing"))
     variables = memory.variables if limited else {}

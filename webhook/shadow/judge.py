@@ -58,7 +58,7 @@ def judge(pods: PodWebhooks, request: Request, over_quota: OverQuota = lambda _n
         return Judgement(given, refused=WouldRefuse.TRANSLATION, message=translated.message)
     pod = apply(given, translated.patch)
     about = Judgement(pod, bool(translated.patch), _dialect(pod), warnings=tuple(translated.warnings))
-    validated: Response = pods.validate(replace(request, object=pod))
+    validated: Response = pods.validate(request._replace(object=pod))
     if not validated.allowed:
         return replace(about, pod=given, refused=WouldRefuse.VALIDATION, message=validated.message)
     try:

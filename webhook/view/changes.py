@@ -14,6 +14,10 @@ class ChangeReader:
         """A node changed."""
         self._pending[node] = None
 
+    def __bool__(self) -> bool:
+        """Whether any node changed."""
+        return bool(self._pending)
+
     def take(self) -> str:
         """Take one of the nodes that changed since they were last taken, the last one; "" if there is none."""
         return self._pending.popitem()[0] if self._pending else ""

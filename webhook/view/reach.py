@@ -57,6 +57,7 @@ class DeviceReach:
         self._all: Counter[int] = Counter()
         self._ways: Counter[NodeDelivery] = Counter()
         self._found: BoundedCache[bytes, tuple[Reach, DeliveryReach]] = BoundedCache(_MAX_BYTES)
+        self._anywhere: tuple[Reach, DeliveryReach] | None = None  # for Pods that select no nodes
 
     def of(self, pod: Mapping[str, Any]) -> Reach:
         """Find the memory of the GPUs on the nodes that a Pod selects; unknown if its selection is very long."""
@@ -67,12 +68,17 @@ class DeviceReach:
         return self._answer(pod)[1]
 
     def _answer(self, pod: Mapping[str, Any]) -> tuple[Reach, DeliveryReach]:
-        self._catch_up()
+        if self._remade:
+            self._catch_up()
         spec = pod.get("spec") or {}
-        key = orjson.dumps((spec.get("nodeSelector"), spec.get("affinity"))) if selects(spec) else b""
+        if not selects(spec):
+            if self._anywhere is None:
+                self._anywhere = _reach(set(self._all)), _delivery_reach(self._ways)
+            return self._anywhere
+        key = orjson.dumps((spec.get("nodeSelector"), spec.get("affinity")))
         found = self._found.get(key)
         if found is None:
-            memories, ways = self._selected(spec) if key else (set(self._all), self._ways)
+            memories, ways = self._selected(spec)
             found = self._found.put(key, (_reach(memories), _delivery_reach(ways)), _weight(key))
         return found
 
@@ -104,6 +110,7 @@ class DeviceReach:
                     _take_away(self._all, before.memories)
                     _take_away(self._ways, [before.delivery])
                 self._found.clear()
+                self._anywhere = None
             yield 0
 
     def _read(self, name: str) -> _Gpus | None:
