@@ -267,7 +267,7 @@ def test_each_webhook_and_policy_is_for_the_namespaces_of_its_mode(render: Rende
     assert len(scoped) == 8
     for name, spec in scoped.items():
         mode = "shadow" if name.endswith("-shadow") else "enforce"
-        (found,) = spec["matchResources"]["namespaceSelector"]["matchExpressions"]
+        _, found = spec["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert found == IN_MODE[default, mode], name
         assert mode == "enforce" or "Deny" not in spec["validationActions"]
     assert settings.parse(settings_text(rendered)).mode == default

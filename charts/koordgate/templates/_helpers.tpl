@@ -295,14 +295,18 @@ matchExpressions:
 
 {{/* The namespaces in which koordgate enforces, which is one of the two modes below; takes the root. */}}
 {{- define "koordgate.enforcedSelector" -}}
-{{ include "koordgate.namespaceSelector" . }}
-  {{- include "koordgate.inMode" (dict "root" . "mode" "enforce") | nindent 2 }}
+{{ include "koordgate.modeSelector" (dict "root" . "mode" "enforce") }}
 {{- end }}
 
 {{/* The namespaces that are only observed; takes the root. */}}
 {{- define "koordgate.shadowSelector" -}}
-{{ include "koordgate.namespaceSelector" . }}
-  {{- include "koordgate.inMode" (dict "root" . "mode" "shadow") | nindent 2 }}
+{{ include "koordgate.modeSelector" (dict "root" . "mode" "shadow") }}
+{{- end }}
+
+{{/* The namespaces of a mode, without the exempt ones and some others; takes root, mode, and the others as namespaces. */}}
+{{- define "koordgate.modeSelector" -}}
+{{ include "koordgate.selectorWithout" (dict "root" .root "namespaces" (default list .namespaces)) }}
+  {{- include "koordgate.inMode" . | nindent 2 }}
 {{- end }}
 
 {{/* A matchExpression: the namespace is in a mode, by its label or, where that states no known mode, by the value `mode`
@@ -318,59 +322,38 @@ matchExpressions:
   {{- end }}
 {{- end }}
 
-{{/* The bindings of a policy about namespaced objects; takes root, name, action and paramRef. Where koordgate only observes, nobody is refused: a Deny
-becomes a warning and an annotation in the audit log. */}}
+{{/* The bindings of a policy about namespaced objects; takes root, name, action, paramRef and the namespaces that are exempt from it beside all
+others. Where koordgate only observes, nobody is refused: a Deny becomes a warning and an annotation in the audit log. Their selectors stand here and
+not in the policy, which the API server would read anew at each write of any object; here it does so only for what the policy is about. */}}
 {{- define "koordgate.modePolicyBindings" -}}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {{ .name }}
-  labels:
-    {{- include "koordgate.webhook.labels" .root | nindent 4 }}
-spec:
-  policyName: {{ .name }}
-  {{- with .paramRef }}
-  paramRef:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  validationActions: [{{ .action }}]
-  matchResources:
-    namespaceSelector:
-      matchExpressions:
-        {{- include "koordgate.inMode" (dict "root" .root "mode" "enforce") | nindent 8 }}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {{ .name }}-shadow
-  labels:
-    {{- include "koordgate.webhook.labels" .root | nindent 4 }}
-spec:
-  policyName: {{ .name }}
-  {{- with .paramRef }}
-  paramRef:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  validationActions: [{{ if eq .action "Deny" }}Warn, Audit{{ else }}{{ .action }}{{ end }}]
-  matchResources:
-    namespaceSelector:
-      matchExpressions:
-        {{- include "koordgate.inMode" (dict "root" .root "mode" "shadow") | nindent 8 }}
+{{- $enforced := include "koordgate.modeSelector" (merge (dict "mode" "enforce") .) }}
+{{- $observed := include "koordgate.modeSelector" (merge (dict "mode" "shadow") .) }}
+{{- $reported := ternary "Warn, Audit" .action (eq .action "Deny") }}
+{{- include "koordgate.policyBinding" (merge (dict "selector" $enforced) .) }}
+{{ include "koordgate.policyBinding" (merge (dict "selector" $observed "action" $reported "binding" (printf "%s-shadow" .name)) .) }}
 {{- end }}
 
-{{/* The binding of a policy to all that it matches; takes root, name and action. */}}
+{{/* A binding of a policy; takes root, name, action, and where there are any its own name (binding), paramRef and a selector of namespaces. */}}
 {{- define "koordgate.policyBinding" -}}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ .name }}
+  name: {{ default .name .binding }}
   labels:
     {{- include "koordgate.webhook.labels" .root | nindent 4 }}
 spec:
   policyName: {{ .name }}
+  {{- with .paramRef }}
+  paramRef:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   validationActions: [{{ .action }}]
+  {{- with .selector }}
+  matchResources:
+    namespaceSelector:
+      {{- . | nindent 6 }}
+  {{- end }}
 {{- end }}
 
 {{/* CEL: the Pod does not mirror a static Pod of the kubelet that writes it (webhook.admission.validate.is_mirror). */}}
