@@ -417,7 +417,9 @@ class FakeKube:
             case "create":
                 return self._create(where, body, dry=dry)
             case "update":
-                return self._replace(where, body, dry=dry)
+                stored = self._replace(where, body, dry=dry)
+                partial = "as=PartialObjectMetadata" in http.headers.get("Accept", "")
+                return {"metadata": stored["metadata"]} if partial else stored
             case "patch":
                 return self._patch(where, body, http.content_type, http.query.get("fieldManager", ""), dry=dry)
             case _:

@@ -48,7 +48,7 @@ def open_session(tls: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSessio
         ),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the client has its own deadlines
         # The API server is near: gzip would cost both sides more time than it saves.
-        headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "koordgate"},
+        headers={"Accept-Encoding": "identity", "User-Agent": "koordgate"},
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=(_no_hidden_retry,),
     )
@@ -86,6 +86,7 @@ Params = Mapping[str, str | int]
 PatchType = Literal["json", "merge", "apply"]
 
 _JSON: Final = "application/json"
+_METADATA: Final = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"  # errors come as usual
 _PATCH_TYPES: Final[Mapping[PatchType, str]] = {
     "json": "application/json-patch+json",
     "merge": "application/merge-patch+json",
@@ -109,6 +110,7 @@ class _Ask:
     params: Params
     body: bytes | None = None
     content_type: str = _JSON
+    accept: str = _JSON
     most: int | None = None  # bytes of an answer that may be had in parts
 
     @property
@@ -267,9 +269,10 @@ class KubeClient:
     ) -> dict[str, Any]:
         """PUT an object; a resourceVersion in its metadata makes this a compare-and-swap.
 
-        Raises Conflict: the object is at another revision.
+        Returns its new metadata. The rest is not sent back, as both sides have it. Raises Conflict: the object is at
+        another revision.
         """
-        return await self._ask(_Ask("PUT", path, _dry(dry_run), orjson.dumps(body)), deadline)
+        return await self._ask(_Ask("PUT", path, _dry(dry_run), orjson.dumps(body), accept=_METADATA), deadline)
 
     async def patch(
         self,
@@ -359,7 +362,9 @@ class KubeClient:
         """Send a request once, and yield a successful answer; anything else is raised as a `KubeError`."""
         if self._session is None:
             raise RuntimeError("KubeClient is used outside its `async with`")
-        headers = {**self._headers, **({"Content-Type": ask.content_type} if ask.body is not None else {})}
+        headers = {**self._headers, "Accept": ask.accept}
+        if ask.body is not None:
+            headers["Content-Type"] = ask.content_type
         authorization = await self._access.authorization(renew=renew)
         if authorization:
             headers["Authorization"] = authorization
