@@ -31,7 +31,7 @@ def texts(objects: list[JsonObject], name: str) -> str:
 
 
 def exempt(objects: list[JsonObject], name: str) -> list[str]:
-    """The namespaces that no binding of a policy is for; the policy itself has no selector, which would cost each write."""
+    """The namespaces that no binding of a policy is for; a selector in the policy itself would cost each write."""
     assert "namespaceSelector" not in find(objects, POLICY, name)["spec"]["matchConstraints"]
     bindings = [one for one in objects if one["kind"] == BINDING and one["spec"]["policyName"] == name]
     firsts = [one["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0] for one in bindings]
