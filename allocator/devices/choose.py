@@ -72,7 +72,7 @@ class Allowance:
 
     def _growth(self, option: Option) -> Amounts:
         """How much more the Pod would hold."""
-        key = option.peak, option.offer.peak if option.offer.containers else ()
+        key = option.fit.peak, option.offer.peak if option.offer.containers else ()
         if key not in self._grown:
             grown, *held = (self._counted(peak) for peak in key if peak)
             self._grown[key] = tuple(map(sub, grown, *held)) if held else grown
@@ -361,12 +361,12 @@ class _Attempt:
                 continue
             if last:
                 for option in chosen:
-                    option.offer.hold(containers, option.peak)
+                    option.offer.hold(containers, option.fit.peak)
                 return True
             self._chosen = chosen
             self._undo = [(of, of.peak, of.steps, of.containers) for of in [option.offer for option in chosen]]
             for option in chosen:
-                option.offer.serve(containers, option.amounts, option.peak, steps)
+                option.offer.serve(containers, option.fit.amounts, option.fit.peak, steps)
             return True
         return False
 

@@ -50,9 +50,7 @@ class Option(NamedTuple):
     minor: int
     id: str
     offer: Offer
-    amounts: Amounts
-    peak: Amounts
-    size: int
+    fit: DeviceFit
 
 
 def meant(offers: Sequence[Offer], ask: DeviceAsk) -> Sequence[Offer]:
@@ -73,20 +71,18 @@ def find_options(demand: Demand, offers: Sequence[Offer], terms: Terms) -> list[
     options = []
     # Most devices of a node are alike while the Pod holds nothing of them.
     amounts_of: dict[Amounts, Amounts] = {}
-    fits: dict[tuple[Amounts, Amounts, bool, str], DeviceFit | None] = {}
+    fits: dict[tuple[Amounts, Amounts, bool, str] | Offer, DeviceFit | None] = {}
     for offer in meant(offers, ask):
         device = offer.device
-        alike = (offer.capacity, offer.free, offer.idle, device.model)
-        fit = _UNSEEN if offer.containers else fits.get(alike, _UNSEEN)
+        alike = offer if offer.containers else (offer.capacity, offer.free, offer.idle, device.model)
+        fit = fits.get(alike, _UNSEEN)
         if fit is _UNSEEN:
             amounts = amounts_of.get(offer.capacity)
             if amounts is None:
                 amounts = amounts_of[offer.capacity] = terms.amounts(offer.capacity, ask)
-            fit = _fit(offer, amounts, demand.steps, terms)
-            if not offer.containers:
-                fits[alike] = fit
+            fit = fits[alike] = _fit(offer, amounts, demand.steps, terms)
         if fit is not None:
-            options.append(Option(fit.rank, device.minor, device.id, offer, fit.amounts, fit.peak, fit.size))
+            options.append(Option(fit.rank, device.minor, device.id, offer, fit))
     return options
 
 
@@ -120,7 +116,7 @@ def as_candidates(options: Iterable[Option], terms: Terms) -> list[Candidate]:
             option.offer.device.pcie,
             option.offer.idle,
             not option.offer.containers,
-            (option.size, option.offer.device.model) if option.size else _ANY_SIZE,
+            (option.fit.size, option.offer.device.model) if option.fit.size else _ANY_SIZE,
         )
         for option in options
     ]

@@ -295,13 +295,12 @@ class TypeSearch:
         links = self.terms.node.wiring.links
         options.sort()
         while options:
-            least = options[0].rank
-            tied = [option for option in options if option.rank == least]
-            at = 0
-            if len(tied) > 1 and any(one.offer.idle and not one.offer.containers for one in tied):
-                tied_at = [Spot(one.minor, one.id) for one in tied]
-                at = least_broken(tied_at, self._free(), links, rule.partitions)
-            yield (tied[at],)
+            first, at = options[0], 0
+            # Of equal ranks, all are untouched or none is.
+            if len(options) > 1 and options[1].rank == first.rank and first.offer.idle and not first.offer.containers:
+                tied = [Spot(one.minor, one.id) for one in options if one.rank == first.rank]
+                at = least_broken(tied, self._free(), links, rule.partitions)
+            yield (options[at],)
             del options[at]
 
     def _free(self) -> list[Spot]:

@@ -18,7 +18,7 @@ from allocator.vocabulary.asks import (
 )
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding, Share
-from allocator.vocabulary.node import NodeSnapshot, size_class
+from allocator.vocabulary.node import NodeSnapshot
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class Terms:
 
     def size(self, capacity: Amounts) -> int:
         """How large a device of this capacity is, by the resource that fits first; bytes count in whole GiB."""
-        tail, unit = size_class(self.kind)
-        return capacity[self.kind.tails.index(tail)] // unit
+        at, unit = self.kind.sized
+        return capacity[at] // unit
 
 
 def terms_of(

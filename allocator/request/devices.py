@@ -142,7 +142,7 @@ def foreign_npu(unknown: Iterable[UnknownName]) -> str:
 
 def unknown_names(spec: Mapping[str, Any], types: DeviceTypes) -> list[UnknownName]:
     """List what a Pod's containers state in names that no type has: init containers first, and requests."""
-    return _places(spec, types)[1]
+    return _StatedNames(spec, types).unknown
 
 
 MAX_ASKING: Final = 64  # containers of a Pod that may ask for devices: each is named in the node's record
@@ -211,7 +211,8 @@ class PodReading(NamedTuple):
     @property
     def asks_devices(self) -> bool:
         """Whether the Pod asks for devices."""
-        return any(True for _ in self._asks())
+        asked = {ask.type.name for one in self.containers for ask in one.requests}
+        return bool(self.groups) or not asked.issubset(self.sharing or ())
 
     @property
     def request(self) -> PodRequest:
@@ -323,15 +324,16 @@ def read_pod(
     `stated`: container -> what the Pod's annotation states about it, if it was translated. `users`: container -> the
     types that it uses without an amount of its own; what admission wrote of these is not read.
     """
-    places, unknown = _places(spec, types)
+    names = _StatedNames(spec, types)
+    unknown = names.unknown
     if unknown and foreign_npu(unknown):
         types = _NO_TYPES
-        places, _ = _places(spec, types)
+        names = _StatedNames(spec, types)
+    places, used = names.places, names.used
     context = _PodContext(types, stated or {}, users)
-    used = _used_names(places, types)
     if annotations and types.annotated:
         _read_annotations(annotations, places, context, used)
-    wrong = [problem for kind, names in used.items() if (problem := _choose_dialect(kind, names, context))]
+    wrong = [problem for kind, said in used.items() if (problem := _choose_dialect(kind, said, context))]
     readings = tuple([_read_container(place, context) for place in places])
     problems = [*reversed(wrong), *context.findings.problems]
     pod_level = spec.get("resources")
@@ -370,50 +372,51 @@ def _on_one_device(readings: Sequence[ContainerReading], context: _PodContext) -
     return frozenset(kind for kind in named if asking[kind] > 1)
 
 
-def _places(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[list[_Place], list[UnknownName]]:
-    """List the containers, init containers first, and what they state in names that no type has."""
-    known = types.resources
-    places: list[_Place] = []
-    unknown: list[UnknownName] = []
+class _StatedNames:
+    """The containers of a Pod, init containers first, and the names that they state amounts of.
 
-    def read(path: str, amounts: Mapping[str, object] | None) -> tuple[str, ...]:
+    `unknown`: what they state in names that no type has. `used`: type's name -> the names that the Pod uses for it.
+    """
+
+    __slots__ = ("_known", "places", "unknown", "used")
+
+    def __init__(self, spec: Mapping[str, Any], types: DeviceTypes) -> None:
+        self._known = types.resources
+        self.places: list[_Place] = []
+        self.unknown: list[UnknownName] = []
+        self.used: dict[str, _UsedNames] = {}
+        for of in ("initContainers", "containers"):
+            for index, container in enumerate(spec.get(of) or ()):
+                phase = Phase.APP
+                if of == "initContainers":
+                    phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
+                path = f"spec.{of}[{index}]"
+                resources = container.get("resources")
+                names: Names = ((), ())
+                if resources:
+                    names = self._read(path, resources.get("requests")), self._read(path, resources.get("limits"))
+                self.places.append(_Place(path, f"/spec/{of}/{index}", container, phase, names))
+
+    def _read(self, path: str, amounts: Mapping[str, object] | None) -> tuple[str, ...]:
+        """Read one map of a container; returns the names that a type has."""
         found = []
         for name, amount in amounts.items() if amounts else ():
-            if name in known:
+            if name in self._known:
                 found.append(name)
+                self._use(path, name, amount)
             elif name not in ORDINARY:
-                unknown.append(UnknownName(path, name, amount))
+                self.unknown.append(UnknownName(path, name, amount))
         return tuple(found)
 
-    for of in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(of) or ()):
-            phase = Phase.APP
-            if of == "initContainers":
-                phase = Phase.SIDECAR if container.get("restartPolicy") == "Always" else Phase.INIT
-            path = f"spec.{of}[{index}]"
-            resources = container.get("resources")
-            names: Names = ((), ())
-            if resources:
-                names = (read(path, resources.get("requests")), read(path, resources.get("limits")))
-            places.append(_Place(path, f"/spec/{of}/{index}", container, phase, names))
-    return places, unknown
-
-
-def _used_names(places: Sequence[_Place], types: DeviceTypes) -> dict[str, _UsedNames]:
-    """Map each type's name to the names that the Pod uses for it."""
-    used: dict[str, _UsedNames] = {}
-    for place in places:
-        for key, names in zip(RESOURCE_MAPS, place.names, strict=True):
-            for name in names:
-                kind, dialect, term = types.resources[name]
-                if not (term.states or term.template):
-                    continue
-                zero = not dialect.own and is_zero(place.spec["resources"][key][name])
-                if zero and term.counts:
-                    continue  # 0 whole devices use no dialect
-                of_kind = used.get(kind.name) or used.setdefault(kind.name, _UsedNames({}, {}))
-                (of_kind.zeros if zero else of_kind.names).setdefault(name, place.path)
-    return used
+    def _use(self, path: str, name: str, amount: object) -> None:
+        kind, dialect, term = self._known[name]
+        if not (term.states or term.template):
+            return
+        zero = not dialect.own and is_zero(amount)
+        if zero and term.counts:
+            return  # 0 whole devices use no dialect
+        of = self.used.get(kind.name) or self.used.setdefault(kind.name, _UsedNames({}, {}))
+        (of.zeros if zero else of.names).setdefault(name, path)
 
 
 def _read_annotations(

@@ -52,7 +52,7 @@ def _long_metadata(metadata: Mapping[str, Any]) -> Problem | None:
         stated = metadata.get(of) or {}
         if len(stated) > _MAX_ENTRIES:
             return Problem(f"metadata.{of}", f"{len(stated)} entries; koordgate reads {_MAX_ENTRIES} at most")
-        length = sum([len(key) + len(str(value)) for key, value in stated.items()])
+        length = sum(map(len, stated)) + sum(map(len, map(str, stated.values())))
         if length > _MAX_BYTES:
             return Problem(f"metadata.{of}", f"{length} characters; koordgate reads {format_bytes(_MAX_BYTES)} at most")
     return None

@@ -95,6 +95,7 @@ OTHERS: Final = frozenset(
 """Annotations and labels of others, which are like ones that koordgate reads, or which it reads as they do."""
 
 _ENDS: Final = tuple(f".{one}" for one in KEY_DOMAINS)
+_PART: Final = "koord"  # of each of them; most keys lack it
 _NODES: Final = "node.koordinator.sh"
 _SHORT: Final = 8  # letters: so short a key means something else in each domain, as "name" and "mode"
 _MAX: Final = 8  # names of one Pod that are told
@@ -180,7 +181,7 @@ def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
     pairs = (("annotations", "labels", ANNOTATIONS, LABELS), ("labels", "annotations", LABELS, ANNOTATIONS))
     for of, other, known, others in pairs:
         stated: Iterable[str] = metadata.get(of) or ()
-        strange = [key for key in stated if is_ours(key) and key not in known and key not in OTHERS]
+        strange = [key for key in stated if _PART in key and is_ours(key) and key not in known and key not in OTHERS]
         for key in sorted(strange)[:MAX_READ]:
             if of == "annotations" and (is_allocation_annotation(key) or key.startswith(ASKED_LIMIT_PREFIX)):
                 continue

@@ -112,6 +112,14 @@ class DeviceType:
         return tuple(FULL if percent else None for percent in self.percent)
 
     @cached_property
+    def sized(self) -> tuple[int, int]:
+        """The index in `tails` of the resource by which devices are large, and how much of it counts as 1.
+
+        Bytes count in whole GiB: cards of one make may differ by less.
+        """
+        return self.fit[0], 2**30 if self.units[self.fit[0]] is Unit.BYTES else 1
+
+    @cached_property
     def charged(self) -> Mapping[str, str]:
         """Tail, or the plain tail -> the resource that quotas count for it, in the tail's unit.
 

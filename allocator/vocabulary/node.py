@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import sub
-from typing import Final
 
 from allocator.vocabulary.adopted import ForeignHolding, counted
 from allocator.vocabulary.cardmemory import sum_held
@@ -12,10 +11,8 @@ from allocator.vocabulary.cpunode import MILLI, NO_USE, CpuNode, CpuUse, cpu_use
 from allocator.vocabulary.cputopology import format_cpuset
 from allocator.vocabulary.delivery import NOTHING_TOLD, NodeDelivery
 from allocator.vocabulary.device import UNWIRED, Device, Wiring
-from allocator.vocabulary.devicetype import DeviceType, Unit
+from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import HasShares, Holding, InvariantError
-
-_GIB: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +216,9 @@ def fullness(kind: DeviceType) -> tuple[str, ...]:
 
 
 def size_class(kind: DeviceType) -> tuple[str, int]:
-    """The resource by which devices of a type are large, and how much of it counts as 1: bytes count in whole GiB.
-
-    Cards of one make may differ by less than a GiB.
-    """
-    first = kind.fit[0]
-    return kind.tails[first], _GIB if kind.units[first] is Unit.BYTES else 1
+    """The resource by which devices of a type are large, and how much of it counts as 1."""
+    at, unit = kind.sized
+    return kind.tails[at], unit
 
 
 def left(has: tuple[int, ...], held: Mapping[str, int], tails: Sequence[str]) -> tuple[int, ...]:

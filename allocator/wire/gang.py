@@ -29,6 +29,9 @@ class GangReading(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
+NO_GANG: Final = GangReading()
+
+
 class PodGroupError(ValueError):
     """A PodGroup states no size that can be read."""
 
@@ -37,9 +40,8 @@ def gang_of(pod: Mapping[str, Any]) -> str:
     """Name the gang that a Pod belongs to, as namespace/name; "" for none."""
     metadata = pod.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    name = annotations.get(GANG_ANNOTATION) or _group_of(pod)
-    for key in GANG_LABELS:
-        name = name or labels.get(key)
+    group, other = GANG_LABELS
+    name = annotations.get(GANG_ANNOTATION) or _group_of(pod) or labels.get(group) or labels.get(other)
     if not name:
         return ""
     # Koordinator allows a gang's name to include its namespace.
@@ -53,6 +55,8 @@ def read_gang(pod: Mapping[str, Any]) -> GangReading:
     """
     metadata = pod.get("metadata") or {}
     gang = gang_of(pod)
+    if not gang and GANG_TOGETHER not in (metadata.get("annotations") or {}):
+        return NO_GANG
     namespace, _, name = gang.partition("/")
     if gang and not (namespace and name and "/" not in name):
         path = f"metadata.annotations[{GANG_ANNOTATION}]"

@@ -14,6 +14,7 @@ them here, by the same toleration.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import methodcaller
 from typing import Any, Final
 
 from allocator.devices.delivery import AUTO, DeliveryRules
@@ -31,6 +32,7 @@ from allocator.vocabulary.names import (
 from webhook.patch import Operation, add, remove, replace
 from webhook.view.reach import DeliveryReach
 
+_NAME: Final = methodcaller("get", "name")
 _READ: Final = frozenset({*LIMIT_VARIABLES, CUDA_DEVICES_ENV})  # beside those that a container is to have
 _MAX_REMOVALS: Final = 16  # of entries of one list; more cost the API server the square of the list's length
 Entries = dict[str, dict[str, Any]]  # variable -> its entry
@@ -97,8 +99,9 @@ def is_wanted_env(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 def _stated_env(env: Sequence[Mapping[str, Any]], wanted: Entries) -> dict[str, list[int]]:
     """Find the entries that matter here, by variable."""
-    names = [entry.get("name") for entry in env]
-    return {read: [at for at, name in enumerate(names) if name == read] for read in (_READ | wanted.keys()) & {*names}}
+    names = [*map(_NAME, env)]
+    matter = (_READ | wanted.keys()) & {*names} if names else ()
+    return {variable: [at for at, name in enumerate(names) if name == variable] for variable in matter}
 
 
 def translate_env(
@@ -115,6 +118,23 @@ def translate_env(
     env: Sequence[Mapping[str, Any]] = spec.get("env") or ()
     at = f"{container.pointer}/env"
     stated = _stated_env(env, wanted)
+    missing = _correct_env(container, env, stated, wanted, operations, warnings) if stated else [*wanted.values()]
+    if spec.get("env") is None and missing:
+        operations.append(add(at, missing))
+    else:  # first, so that later entries may refer to them
+        operations += [add(f"{at}/0", own) for own in reversed(missing)]
+
+
+def _correct_env(
+    container: ContainerReading,
+    env: Sequence[Mapping[str, Any]],
+    stated: Mapping[str, list[int]],
+    wanted: Entries,
+    operations: list[Operation],
+    warnings: list[str],
+) -> list[dict[str, Any]]:
+    """Replace and remove what the author set; returns the entries that are still to be added."""
+    at = f"{container.pointer}/env"
     missing: list[dict[str, Any]] = []
     first: dict[int, dict[str, Any]] = {}  # entries that are replaced, by index
     surplus: list[int] = []
@@ -131,7 +151,7 @@ def translate_env(
             f"{container.path}.env: {variable} was set by the author; koordgate decides which devices a "
             "container sees and what it may use of them, and has replaced it"
         )
-    for variable in closed_env(wanted) if stated else ():
+    for variable in closed_env(wanted):
         if variable in stated:
             surplus += stated[variable]
             warnings.append(
@@ -147,13 +167,10 @@ def translate_env(
         gone = set(surplus)
         kept = [first.get(index, entry) for index, entry in enumerate(env) if index not in gone]
         operations.append(replace(at, [*missing, *kept]))
-        return
+        return []
     operations += [replace(f"{at}/{index}", own) for index, own in first.items()]
     operations += [remove(f"{at}/{index}") for index in sorted(surplus, reverse=True)]
-    if spec.get("env") is None and missing:
-        operations.append(add(at, missing))
-    else:  # first, so that later entries may refer to them
-        operations += [add(f"{at}/0", own) for own in reversed(missing)]
+    return missing
 
 
 _PATH: Final = "spec.runtimeClassName"

@@ -40,7 +40,7 @@ def asked(reading: PodReading) -> str:
 
 def _written(ask: DeviceAsk) -> str:
     stated = zip(ask.type.tails, ask.amounts, strict=True)
-    amounts = " ".join(f"{tail}={amount}" for tail, amount in stated if amount is not None)
+    amounts = " ".join([f"{tail}={amount}" for tail, amount in stated if amount is not None])
     return f"{ask.count} {ask.type.name}" + f" ({amounts})" * bool(amounts)
 
 

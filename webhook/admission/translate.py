@@ -141,7 +141,7 @@ def translate(
     known = originals(pod)
     shown = shown_types(reading, policy.types)
     states_quotas = request.states_quotas or (policy.quota_environment and bool(request.containers))
-    users = unstated_users(reading.sharing or {})
+    users = unstated_users(reading.sharing) if reading.sharing else {}
     zeros = zeros if request.containers else ()
     variables = policy.limits.variables if limited else {}
     for container, spec in _walk(pod, reading):
@@ -288,8 +288,7 @@ def _original(
             continue
         resources = spec["resources"][key]
         original[key] = {name: resources[name] for name in names if not (stated.derived and _is_bytes(name, types))}
-        split = _split_name(names, types)
-        if stated.shared is not None and split:
+        if stated.shared is not None and (split := _split_name(names, types)):
             original[key][split] = format_int(stated.shared)
     if not original:  # asked by annotations alone, which no longer count once the resources state it
         splits = {
@@ -407,9 +406,11 @@ def _writes(container: ContainerReading) -> bool:
 
 def _remove_zero(container: ContainerReading, operations: list[Operation]) -> bool:
     """Remove what asks for nothing from a container of a Pod that is ours by another: `nvidia.com/gpu: 0`."""
+    if not any(container.names):
+        return False
     for key, names in zip(RESOURCE_MAPS, container.names, strict=True):
         operations += [remove(f"{container.pointer}/resources/{key}" + pointer(name)) for name in names]
-    return any(container.names)
+    return True
 
 
 def _same(present: object, wanted: str) -> bool:
