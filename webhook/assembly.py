@@ -1,8 +1,7 @@
 """The parts of a replica, in a cluster or offline; only the ledger's store and the reading of live Pods differ."""
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
 
 from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
@@ -22,8 +21,10 @@ from webhook.ledger.ledger import Counters, Ledger
 from webhook.ledger.store import Store
 from webhook.metrics import WebhookMetrics
 from webhook.quotas.figures import QuotaFigures
+from webhook.quotas.gate import Admit, QuotaGate, admit_all
 from webhook.quotas.mirror import written_names
 from webhook.quotas.table import LimitTable
+from webhook.quotas.unstated import Unstated
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.bindings import BindingWebhooks
 from webhook.scheduling.contradiction import Contradictions
@@ -46,10 +47,6 @@ from webhook.view.namespaces import NamespaceModes
 from webhook.view.podinfo import PodInfo
 from webhook.view.snapshots import Defaults, pools_of
 from webhook.view.worth import FreeWorth
-
-_ROLL_OUT_S: Final = 600.0
-"""How long replicas of another release or other settings may serve beside a new one: after as long, Kubernetes counts a
-roll-out as failed (progressDeadlineSeconds)."""
 
 
 def wall_clock() -> int:
@@ -132,6 +129,7 @@ class Parts:
         self._contradicted = Contradictions(metrics.index_contradictions.inc)
         assumed = Assumed(time.monotonic, scheduler.assume_seconds, self._released)
         self.ranking = self._ranking(cluster, assumed)
+        gate = self._quotas()
         self.extender = Extender(
             cluster,
             self.ranking,
@@ -141,6 +139,7 @@ class Parts:
             search_time=self._search_time,
             interrupted=lambda reason: metrics.searches_ended.labels(reason).inc(),
             answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
+            uncounted=gate.judges if gate is not None else lambda _pod: False,
         )
         self.figures = ClusterFigures(
             Capacity(cluster, self.types),
@@ -165,6 +164,7 @@ class Parts:
             settled=settled,
             sent=assumed.of,
             search_time=self._search_time,
+            admit=self._admit,
         )
         reporter = self.reporter
         self.bind_events = BindEvents(
@@ -177,6 +177,24 @@ class Parts:
         )
         if self._kube is not None:
             self.bindings.bound = self.bind_events.bound
+
+    def _quotas(self) -> QuotaGate | None:
+        """What Pods hold without stating it, and what judges those that quotas have not counted."""
+        settings, cluster, kube, followed = self.settings, self.cluster, self._kube, self.modes.enforced
+
+        def memory() -> int | None:
+            smallest, largest = cluster.reach.of({})
+            return smallest if smallest == largest else None
+
+        written = written_names(self.types, settings.domain)
+        self.unstated = Unstated(self.limits, cluster.pods, written, followed, memory)
+        self._admit: Admit = admit_all
+        if kube is None or not settings.quota.enabled:
+            return None
+        held = self.ledger.nodes_of
+        gate = QuotaGate(kube, self.limits, self.unstated, cluster.pods, lambda uid: bool(held(uid)), followed)
+        self._admit = gate.admit
+        return gate
 
     def _ranking(self, view: ClusterView, assumed: Assumed) -> Ranking:
         """A ranking on a view, and on what is assumed there."""
@@ -194,7 +212,7 @@ class Parts:
 
     def _admission(self) -> None:
         """The reviews of Pods."""
-        settings, cluster, kube = self.settings, self.cluster, self._kube
+        settings, cluster = self.settings, self.cluster
         scheduler, scope = settings.scheduler, settings.numa.scope
         slots = settings.devices.default_slot_resource_fraction
         ours = scheduler.names if scope.scheduler else ()
@@ -212,19 +230,33 @@ class Parts:
             limits=LimitPolicy(settings.limits.provider, frozenset(settings.limits.require)),
             tolerations=settings.devices.tolerations,
         )
-        classes, reach, monotonic, began = cluster.runtime_classes, cluster.reach, self._monotonic, self._monotonic()
+        classes, reach = cluster.runtime_classes, cluster.reach
         self.pods = PodWebhooks(
             policy,
             scheduler.username,
             reach.of,
             state_memory=settings.state_memory,
             limits=self.limits.of,
+            states=self._stated,
             peers=settings.adopt.writers,
-            rolling_out=lambda: kube is not None and monotonic() - began < _ROLL_OUT_S,
             runtime_class=lambda pod, reading: runtime_class(
                 pod, reading, classes.rules, reach.delivery, classes.handler
             ),
         )
+
+    def _stated(self, namespace: str) -> Collection[str] | None:
+        """What Pods of a namespace are to state for quotas; None for everything that quotas count.
+
+        Where it is only observed, Pods stay as they are, and what quotas would count of them is told. Offline, limits
+        are as old as the cluster.
+        """
+        if not self.modes.enforced(namespace):
+            return None
+        limits = self.limits.of(namespace)
+        ranged = {one.resource for one in limits.ranges}
+        return ranged | {
+            name for name in limits.counted if self._kube is None or self.unstated.settled(namespace, name)
+        }
 
     def _controllers(self) -> None:
         """What corrects the ledger beside requests, and tends gangs."""
@@ -241,6 +273,7 @@ class Parts:
             reports=self.reporter,
             released=self._released,
             tended=lambda pod: pod.scheduler_name in schedulers or self.modes.enforced(pod.namespace),
+            admit=self._admit,
         )
 
         def freed(node: str) -> None:

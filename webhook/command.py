@@ -47,7 +47,6 @@ from webhook.edge import Draining
 from webhook.ledger.kube import cluster_store
 from webhook.ledger.store import Watch
 from webhook.quotas.controller import QuotaController
-from webhook.quotas.mirror import written_names
 from webhook.quotas.table import QuotaFeed, RangeFeed
 from webhook.settings import WebhookSettings, types_of
 from webhook.shadow.controller import ObservedPodFeed
@@ -153,7 +152,9 @@ class Replica:
         yield self._watch(TOPOLOGIES, TopologyFeed(cluster, bad("noderesourcetopologies")))
         yield self._followed(kind, parts.store.watch(records, self._counting(kind), self._watch_failed))
         # After the ledger: it is known by then, so holdings of Pods that have ended are found.
-        yield self._watch(PODS, pods)
+        watch = Reflector(self._kube, PODS, pods, count=self._counting(PODS.plural), on_error=self._watch_failed)
+        cluster.pods.revision = lambda: watch.seen
+        yield self._followed(PODS.plural, watch)
         if settings.dra.enabled:  # where the API server does not serve them, there are none
             yield self._watch(RESOURCE_SLICES, SliceFeed(cluster, bad("resourceslices")))
             yield self._watch(RESOURCE_CLAIMS, ClaimFeed(cluster))
@@ -192,19 +193,19 @@ class Replica:
             return not self.unready()
 
         if settings.quota.enabled:
-            names, watched = written_names(parts.types, settings.domain), dict(self.watches)
+            watched = dict(self.watches)
             quotas = QuotaController(
                 kube,
                 parts.limits,
-                names,
+                parts.unstated,
                 lambda namespace: not parts.modes.enforced(namespace),
                 parts.reporter.bad_object("resourcequotas"),
             )
             parts.modes.listen(quotas.switched)
-            listed = watched[RESOURCE_QUOTAS.plural].synced
+            listed = watched[RESOURCE_QUOTAS.plural].synced, watched[PODS.plural].synced
             yield Service(
                 "quotas",
-                partial(quotas.run, listed),
+                partial(quotas.run, *listed),
                 lambda: () if quotas.settled.is_set() else ("quotas that name devices have no mirrors yet",),
                 after=watched[NAMESPACES.plural].synced,
             )

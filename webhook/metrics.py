@@ -25,12 +25,12 @@ class WebhookMetrics:
             "koordgate_refusals_total",
             "Reviews refused, by path and reason: translation (what the Pod asks for cannot be translated); validation "
             "(it was not translated, a quota cannot count it, or it has or loses what only koordgate writes); "
-            "too_large; no_room (the node has none for the Pod or claim, or none that may be given now); "
-            "other_scheduler (only koord-scheduler may bind the Pod); untranslated (it was created without koordgate, "
-            "which gives its node's devices); forged (a Binding states another allocation than the ledger); outdated "
-            "(the object is gone, bound, ended or changed); unreadable (what it states of itself); malformed (no API "
-            "server sends it); caller (no API server is it); unavailable (the API server or the ledger does not "
-            "answer); late (no decision in time); bug (of koordgate).",
+            "too_large; no_room (the node has none for the Pod or claim, or none that may be given now); quota (one "
+            "that is newer than the Pod has no room for it); other_scheduler (only koord-scheduler may bind the Pod); "
+            "untranslated (it was created without koordgate, which gives its node's devices); forged (a Binding states "
+            "another allocation than the ledger); outdated (the object is gone, bound, ended or changed); unreadable "
+            "(what it states of itself); malformed (no API server sends it); caller (no API server is it); unavailable "
+            "(the API server or the ledger does not answer); late (no decision in time); bug (of koordgate).",
             ["path", "reason"],
             registry=registry,
         )

@@ -49,6 +49,7 @@ class RefusalReason(StrEnum):
     VALIDATION = "validation"
     TOO_LARGE = "too_large"
     NO_ROOM = "no_room"
+    QUOTA = "quota"
     OTHER_SCHEDULER = "other_scheduler"
     UNTRANSLATED = "untranslated"
     FORGED = "forged"

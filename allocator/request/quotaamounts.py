@@ -111,6 +111,32 @@ def counted_of(reading: PodReading, request: PodRequest, spec: Mapping[str, Any]
     return tuple((name, amount) for name, amount in sums if amount)
 
 
+def counted_in_all(request: PodRequest, memory: int | None = None) -> dict[str, int | None]:
+    """Find what quotas count of a Pod as a whole, by resource; None for one of which it may take more than is known.
+
+    `memory`: as in `charges`.
+    """
+    exclusive = {kind: hint.exclusive for kind, hint in request.wishes.hints}
+    beside = _beside(request)
+    takes: dict[DeviceType, list[Take]] = {}
+    each: list[Charge] = []
+    for one in request.containers:
+        charge, ask = Charge(one.phase), one.ask
+        most = max(ask.count, beside.get((one.name, ask.type.name), ask.count))
+        takes.setdefault(ask.type, []).append(_count(charge, ask, most, exclusive.get(ask.type.name), memory))
+        each.append(charge)
+    for kind, taken in takes.items():
+        _count_held(kind, taken, each)
+    unknown = {name for charge in each for name in charge.more | charge.unknown}
+    names = {name for charge in each for name in charge.amounts}
+    counted: dict[str, int | None] = {
+        name: peak((charge.phase, charge.amounts.get(name, 0)) for charge in each) for name in sorted(names - unknown)
+    }
+    if request.cpu is not None and request.cpu.count:
+        counted[QUOTA_CPUS] = request.cpu.count
+    return counted | dict.fromkeys(sorted(unknown))
+
+
 def _stated(container: Mapping[str, Any]) -> dict[str, int]:
     """What a container states for quotas; an amount that cannot be read counts as not stated."""
     requests: Mapping[str, object] = (container.get("resources") or {}).get("requests") or {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator.vocabulary.devicetype import DeviceType, DeviceTypes
-from allocator.vocabulary.names import ORIGINAL_REQUEST, QUOTA_DOMAIN
+from allocator.vocabulary.names import ORIGINAL_REQUEST
 from console.reading import listed
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError, NotFound
@@ -84,7 +84,7 @@ def outdated(policies: Iterable[Raw], types: DeviceTypes, domain: str) -> Policy
     policies = [one for one in policies if group_of(one) in READ]
     gone = removed(types, domain)
     pattern = _pattern(gone)
-    kept = {text for names in gone.values() for text in names} | {ORIGINAL_REQUEST, f"{QUOTA_DOMAIN}/"}
+    kept = {text for names in gone.values() for text in names} | {ORIGINAL_REQUEST}
     constrained = {one.get("kind") for one in policies if group_of(one) == _CONSTRAINTS and _constrains_pods(one)}
     found, problems, searched = [], [], 0
     for policy in policies:

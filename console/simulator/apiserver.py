@@ -35,6 +35,7 @@ from webhook.review import API_VERSION
 from webhook.view.cluster import ClusterView
 from webhook.view.feed import Complain, RuntimeClassFeed
 from webhook.view.namespaces import NamespaceFeed
+from webhook.view.quotascopes import in_scopes, read_scope, scopes_of
 
 Raw = dict[str, Any]
 
@@ -323,7 +324,7 @@ class QuotaPlugin:
             of = _resource(key)
             if of or key in _COUNTS:
                 hard[key] = amounts({of or PODS: quantity}, f"ResourceQuota {name}: spec.hard")[of or PODS]
-        unread = sorted({scope for scope, _, _ in _scopes(spec)}.intersection(_NOT_READ))
+        unread = sorted({scope for scope, _, _ in scopes_of(spec)}.intersection(_NOT_READ))
         if unread:
             yield f"ResourceQuota {name} is not used: its scope {unread[0]} is not read here"
             return
@@ -336,7 +337,8 @@ class QuotaPlugin:
             return
         self.drop(pod)
         if not ended:
-            uses, counting = _uses(pod["spec"]), [one for one in quotas.values() if _matches(pod["spec"], one.spec)]
+            scope = read_scope(pod["spec"])
+            uses, counting = _uses(pod["spec"]), [one for one in quotas.values() if in_scopes(scope, one.spec)]
             self._counted[pod["metadata"]["uid"]] = uses, counting
             for quota in counting:
                 quota.used.update(uses)
@@ -357,9 +359,9 @@ class QuotaPlugin:
         quotas = self._quotas.get(namespace)
         if not quotas:
             return ""
-        asks = _uses(pod["spec"])
+        asks, scope = _uses(pod["spec"]), read_scope(pod["spec"])
         for name, quota in sorted(quotas.items()):
-            if not _matches(pod["spec"], quota.spec):
+            if not in_scopes(scope, quota.spec):
                 continue
             used = quota.used
             missing = _unstated(pod["spec"], quota.hard)
@@ -417,44 +419,6 @@ def _unstated(spec: Mapping[str, Any], hard: Mapping[str, int]) -> list[str]:
         if any(not ((one.get("resources") or {}).get(of) or {}).get(name) for one in spec["containers"]):
             found.append(key)
     return found
-
-
-def _scopes(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The scopes of a quota: name, operator and values."""
-    for scope in spec.get("scopes") or ():
-        yield str(scope), "Exists", ()
-    for one in (spec.get("scopeSelector") or {}).get("matchExpressions") or ():
-        yield str(one["scopeName"]), str(one["operator"]), tuple(one.get("values") or ())
-
-
-def _matches(spec: Mapping[str, Any], quota: Mapping[str, Any]) -> bool:
-    """Whether a Pod is in all scopes of a quota."""
-    name, ends, least = (
-        spec.get("priorityClassName") or "",
-        spec.get("activeDeadlineSeconds") is not None,
-        _best_effort(spec),
-    )
-    for scope, operator, values in _scopes(quota):
-        of_class = {"In": name in values, "NotIn": name not in values, "Exists": bool(name), "DoesNotExist": not name}
-        within = {
-            "Terminating": ends,
-            "NotTerminating": not ends,
-            "BestEffort": least,
-            "NotBestEffort": not least,
-            "PriorityClass": of_class.get(operator, False),
-        }
-        if not within.get(scope, False):
-            return False
-    return True
-
-
-def _best_effort(spec: Mapping[str, Any]) -> bool:
-    """Whether no container requests or limits CPU or memory."""
-    for one in (*(spec.get("initContainers") or ()), *spec["containers"], spec):
-        resources = one.get("resources") or {}
-        if any(name in _MUST_STATE for key in ("requests", "limits") for name in resources.get(key) or {}):
-            return False
-    return True
 
 
 def _amount_in_words(key: str, amount: int) -> str:

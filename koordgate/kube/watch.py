@@ -96,6 +96,7 @@ class Reflector:
         self.failing_since: float | None = None
         self.last_error: KubeError | None = None  # the last failure; None after a success
         self.heard_at = self.stirred_at = pace.clock()
+        self.seen = 0  # the revision up to which the handler was told every change; 0 before the first list
         self._kube = kube
         self._resource = resource
         self._path = resource.path(namespace=namespace)
@@ -145,7 +146,7 @@ class Reflector:
                         await breaks.take()
                 revision = at
         self._handler.end_list()
-        self._revision = revision
+        self._saw(revision)
         self._went_well()
         self.synced.set()
 
@@ -182,7 +183,13 @@ class Reflector:
             self._tell(self._handler.drop, obj)
         elif kind in {"ADDED", "MODIFIED"}:
             self._tell(self._handler.put, obj)
-        self._revision = obj["metadata"]["resourceVersion"]  # a BOOKMARK carries nothing else
+        self._saw(obj["metadata"]["resourceVersion"])  # a BOOKMARK carries nothing else
+
+    def _saw(self, revision: str | None) -> None:
+        """Take in a revision; those of one resource are numbers that grow (Kubernetes, KEP-5504)."""
+        self._revision = revision
+        if revision is not None and revision.isdecimal():
+            self.seen = int(revision)
 
     def _tell(self, method: Callable[[Raw], None], obj: Raw) -> None:
         try:

@@ -1,11 +1,12 @@
 """Quotas and LimitRanges as a real API server and a real kube-controller-manager enforce and count them."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import math
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import pytest_asyncio
@@ -25,6 +26,7 @@ FORBIDDEN, INVALID = 403, 422
 HINT = "scheduling.koordinator.sh/device-allocate-hint"
 NVIDIA = "requests.nvidia.com/gpu"
 GPU = f"requests.{DOMAIN}/gpu"
+CPUS = f"requests.{DOMAIN}/cpus"
 PATIENCE = 10  # Pods that ended since
 HONEST = 5
 _NUMBERS = itertools.count(1)
@@ -95,7 +97,30 @@ async def enforced(root: AdminClient, namespace: str, name: str, hard: Mapping[s
         found = await root.find(quotas_path(namespace, name))
         return found if found and plain((found.get("status") or {}).get("hard") or {}) == plain(hard) else None
 
-    return await until(is_enforced, f"quota {namespace}/{name} limits {hard}")
+    found = await until(is_enforced, f"quota {namespace}/{name} limits {hard}")
+    await counted(root, namespace, hard)
+    return found
+
+
+async def counted(root: AdminClient, namespace: str, hard: Mapping[str, str]) -> None:
+    """Wait until the replicas have Pods state what quotas of a namespace limit."""
+    cpus = {"koordinator.sh/qosClass": "LSR"}
+    trials = {
+        GPU: pod("trial", namespace, {"nvidia.com/gpu": "1"}),
+        CPUS: pod("trial", namespace, {"cpu": "1", "memory": "1Gi"}),
+    }
+    trials[CPUS]["metadata"]["labels"] = cpus
+    for key in trials.keys() & hard.keys():
+
+        async def is_counted(key: str = key) -> bool:
+            try:
+                made = await root.create(pods_path(namespace), trials[key], dryRun="All")
+            except ApiError as error:
+                return "exceeded quota" in error.message
+            return key.removeprefix("requests.") in made["spec"]["containers"][0]["resources"]["requests"]
+
+        for _ in range(4):  # connections go to the replicas by turns
+            await until(is_counted, f"Pods of {namespace} state {key}")
 
 
 async def used(root: AdminClient, namespace: str, name: str, wanted: Mapping[str, int]) -> None:
@@ -268,7 +293,7 @@ async def test_what_quotas_count_cannot_be_understated_by_the_author(root: Admin
 
 
 async def test_cpus_of_a_pods_own_are_counted(root: AdminClient, team: str) -> None:
-    cpus = f"requests.{DOMAIN}/cpus"
+    cpus = CPUS
     await add_quota(root, team, "cpus", {cpus: "4"})
     own = pod("own", team, {"cpu": "3", "memory": "1Gi"})
     own["metadata"]["labels"] = {"koordinator.sh/qosClass": "LSR"}
@@ -324,7 +349,8 @@ async def test_a_limit_ranges_default_is_translated_once(root: AdminClient, team
     created = await until(translated, "the replicas know the LimitRange")
     limits = created["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/gpu"] == "0"
-    assert limits["kubernetes.io/gpu-core"] == limits[f"{DOMAIN}/gpu"] == "100"
+    assert limits["kubernetes.io/gpu-core"] == "100"
+    assert f"{DOMAIN}/gpu" not in limits, "nothing limits it"
 
 
 async def test_the_webhook_may_write_no_quota_but_mirrors(limited: ControlPlane, root: AdminClient, team: str) -> None:
@@ -372,6 +398,90 @@ async def test_what_a_replica_without_quotas_translates_and_a_new_one_judges_is_
         await replicas.stop(0)
         settings.write_text(written)
         await replicas.start(0)
+
+
+async def bound(root: AdminClient, team: str) -> set[str]:
+    """The names of the Pods of a namespace that are bound."""
+    listed = (await root.get(pods_path(team)))["items"]
+    return {one["metadata"]["name"] for one in listed if one["spec"].get("nodeName")}
+
+
+class Storm:
+    """Creates Pods of a card each, and counts the cards that the namespace holds, until it is over."""
+
+    def __init__(self, root: AdminClient, team: str) -> None:
+        self.made = 0
+        self.held: list[int] = []  # at each look
+        self._root, self._team = root, team
+        self._over = False
+
+    async def create(self) -> None:
+        name = f"storm-{next(_NUMBERS)}"
+        with contextlib.suppress(ApiError):  # the quota, for those that state what it limits
+            await self._root.create(pods_path(self._team), pod(name, self._team, {"kubernetes.io/gpu": "100"}))
+            self.made += 1
+
+    async def blows(self) -> bool:
+        return self.made >= 8
+
+    async def rage(self) -> None:
+        while not self._over:
+            await asyncio.gather(*(self.create() for _ in range(4)))
+
+    async def watch(self) -> None:
+        """Look at the ledger: each Pod that holds something holds a card."""
+        while not self._over:
+            holding = await holders(self._root)
+            there = (await self._root.get(pods_path(self._team)))["items"]
+            self.held.append(sum(one["metadata"]["uid"] in holding for one in there))
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self.rage()), asyncio.create_task(self.watch())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over = True
+        await asyncio.gather(*self._tasks)
+
+
+async def running(root: AdminClient, team: str, count: int, *, without: str = "") -> None:
+    async def is_running() -> bool:
+        now = await bound(root, team)
+        return len(now) == count and without not in now
+
+    await until(is_running, f"{count} Pods of {team} run, not {without!r}", deadline_s=60)
+
+
+@pytest.mark.parametrize(("key", "limit"), [(GPU, "400"), (NVIDIA, "4")], ids=["in what quotas count", "by name"])
+async def test_a_storm_of_creations_while_a_quota_is_created_ends_at_its_limit_and_is_never_above_it(
+    limited: ControlPlane, root: AdminClient, team: str, key: str, limit: str
+) -> None:
+    """Two Pods run before the quota; cards for all others come once it has been created."""
+    await add_gpu_node(limited, root, f"{team}-early", gpus=2)
+    for name in ("early-0", "early-1"):
+        await root.create(pods_path(team), pod(name, team, {"nvidia.com/gpu": "1"}))
+    await running(root, team, 2)
+    async with Storm(root, team) as storm:
+        await until(storm.blows, "eight Pods wait before the quota")
+        metadata = {"name": "late", "namespace": team}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {key: limit}}}
+        await root.create(quotas_path(team), quota)
+        await add_gpu_node(limited, root, f"{team}-late", gpus=12)
+        await running(root, team, 4)
+        for name in ("early-0", "early-1"):
+            await root.delete(pods_path(team, name), {"gracePeriodSeconds": 0})
+            await running(root, team, 4, without=name)
+    assert max(storm.held) == 4, "cards that are held at once"
+    for name in [one["metadata"]["name"] for one in (await root.get(pods_path(team)))["items"]]:
+        await root.delete(pods_path(team, name), {"gracePeriodSeconds": 0})
+    if key == GPU:
+        await until(lambda: gone(root, quotas_path(team, "late.koordgate")), "no Pod is left that does not state it")
+    of = "late" if key == GPU else "late.koordgate"
+    await enforced(root, team, of, {GPU: "400"})
+    await root.create(pods_path(team), pod("counted", team, {"nvidia.com/gpu": "4"}))
+    refused = await refusal(root, team, pod("beyond", team, {"nvidia.com/gpu": "1"}))
+    assert f"exceeded quota: {of}, requested: {GPU}=100, used: {GPU}=400, limited: {GPU}=400" in refused.message
+    await remove(root, team, [f"{team}-early", f"{team}-late"])
 
 
 async def holders(root: AdminClient) -> set[str]:
@@ -441,10 +551,10 @@ async def test_pods_that_are_deleted_while_they_are_bound_hold_nothing_and_other
         name = f"honest-{number}"
         await root.create(pods_path(other), pod(name, other, {"nvidia.com/gpu": "2"}))
 
-        async def bound(name: str = name) -> bool:
+        async def is_bound(name: str = name) -> bool:
             return bool((await root.get(pods_path(other, name)))["spec"].get("nodeName"))
 
-        await until(bound, f"{name} is bound", deadline_s=50)
+        await until(is_bound, f"{name} is bound", deadline_s=50)
         await root.delete(pods_path(other, name), {"gracePeriodSeconds": 0})
     over.set()
     for seen in await asyncio.gather(*loops):

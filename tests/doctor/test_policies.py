@@ -111,7 +111,6 @@ SILENT: Mapping[str, Raw] = {
     "a longer name": cel("'nvidia.com/gpu.present' in labels && 'requests.nvidia.com/gpu' in hard"),
     "a path": cel("'nvidia.com/gpu/x' + 'x.nvidia.com/gpu' + 'nvidia.com/gpu-count'"),
     "what is there after translation, too": cel("'nvidia.com/gpu' in limits || 'kubernetes.io/gpu-core' in limits"),
-    "what quotas count": cel("'nvidia.com/gpu' in limits || 'quota.koordgate.io/gpu' in limits"),
     "the annotation": cel("annotations['koordgate.io/original-request'].contains('nvidia.com/gpu')"),
     "one of koordgate's": {
         **(one := cel("'nvidia.com/gpu'")),

@@ -228,38 +228,50 @@ def test_a_pod_that_states_something_else_for_quotas_is_refused(key: str, change
     assert "MutatingWebhookConfigurations" in response.message
 
 
-def rolling(obj: Raw, *, over: bool = False) -> Response:
-    """The answer of a new replica while others may serve beside it, or once that is over."""
-    limits = replace(ranges("Container", 40), counted=COUNTED.counted)
-    new = PodWebhooks(
-        POLICY, SCHEDULER, lambda _pod: (0, 0), limits=lambda _namespace: limits, rolling_out=lambda: not over
+def test_a_pod_need_not_state_what_quotas_count_but_in_all_containers_or_in_none() -> None:
+    obj = pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b", limits={"kubernetes.io/gpu": 20}))
+    assert judged(applied(obj, states=()), COUNTED).allowed
+    partly = applied(obj, states={"quota.koordgate.io/gpu-core"})
+    assert charged(partly) == [{"gpu-core": "50"}, {"gpu-core": "20"}]
+    assert judged(partly, COUNTED).allowed
+    del partly["spec"]["containers"][1]["resources"]["limits"]["quota.koordgate.io/gpu-core"]
+    told = (
+        "spec.containers[1].resources.limits[quota.koordgate.io/gpu-core]: does not state it, but quotas are to count"
     )
-    return new.validate(asks(obj))
-
-
-def test_what_a_replica_without_this_function_translated_is_let_through_during_a_roll_out_only() -> None:
-    old = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), policy=PLAIN)
-    assert rolling(old).allowed
-    refused = rolling(old, over=True)
-    assert refused.code == 422
-    assert "spec.containers[0].resources.requests[quota.koordgate.io/gpu]: does not state it" in refused.message
-    assert "create it again when the roll-out of koordgate is over" in refused.message
+    assert told in judged(partly, COUNTED).message
 
 
 @pytest.mark.parametrize("container_at", [0, 1])
 @pytest.mark.parametrize("key", ["requests", "limits"])
-def test_what_an_author_states_for_quotas_is_judged_during_a_roll_out_too(container_at: int, key: str) -> None:
-    old = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), policy=PLAIN)
-    old["spec"]["containers"][container_at].setdefault("resources", {})
-    old["spec"]["containers"][container_at]["resources"].setdefault(key, {})["quota.koordgate.io/gpu"] = "1"
-    assert rolling(old).code == 422
+def test_what_an_author_states_for_quotas_is_judged_where_nothing_limits_it(container_at: int, key: str) -> None:
+    done = applied(pod(container("a", limits={"kubernetes.io/gpu": 50}), container("b")), states=())
+    done["spec"]["containers"][container_at].setdefault("resources", {})
+    done["spec"]["containers"][container_at]["resources"].setdefault(key, {})["quota.koordgate.io/gpu"] = "1"
+    assert judged(done).code == 422
 
 
-def test_a_pod_that_nobody_translated_is_refused_during_a_roll_out_too() -> None:
-    untranslated = pod(container(limits={"kubernetes.io/gpu": 50}))
-    assert rolling(untranslated).code == 422
-    counted = applied(pod(container(limits={"kubernetes.io/gpu": 50})))
-    assert "maximum nvidia.com/gpu usage per Container" in rolling(counted).message
+def test_what_an_author_or_another_replica_wrote_for_quotas_is_removed_where_nothing_is_to_be_stated() -> None:
+    obj = pod(container("a", limits={"kubernetes.io/gpu": 50, "quota.koordgate.io/gpu": "1"}), container("b"))
+    done = applied(obj, states=())
+    assert charged(done) == [{}, {}]
+    assert applied(applied(obj), states=()) == done
+    assert applied(done, states=None) == applied(obj)
+
+
+def test_a_pod_that_does_not_state_what_a_range_limits_is_judged_by_what_it_asks_for() -> None:
+    done = applied(pod(container(limits={"kubernetes.io/gpu": 50})), states=())
+    assert "maximum nvidia.com/gpu usage per Container" in judged(done, ranges("Container", 40)).message
+    assert judged(done, ranges("Container", 50)).allowed
+
+
+def test_a_pod_states_what_its_namespace_wants_stated() -> None:
+    states = frozenset({"quota.koordgate.io/gpu"})
+    of = {"team": states, "other": frozenset[str]()}
+    one = PodWebhooks(POLICY, SCHEDULER, lambda _pod: (0, 0), states=of.__getitem__)
+    obj = pod(container(limits={"kubernetes.io/gpu": 50}))
+    for namespace, wanted in (("team", {"gpu": "50"}), ("other", {})):
+        done = patch.apply(obj, one.mutate(asks(obj)._replace(namespace=namespace)).patch)
+        assert charged(done) == [wanted]
 
 
 def test_a_container_that_asks_for_nothing_may_state_nothing_for_quotas() -> None:
@@ -270,7 +282,7 @@ def test_a_container_that_asks_for_nothing_may_state_nothing_for_quotas() -> Non
 
 @pytest.mark.parametrize(
     ("stated", "right"),
-    [("1", True), ("100", True), ("101", False), ("0", False), (None, False)],
+    [("1", True), ("100", True), ("101", False), ("0", False), (None, True)],
 )
 def test_what_follows_from_memory_in_reach_may_be_any_amount_that_some_cards_would_give(
     stated: str | None,

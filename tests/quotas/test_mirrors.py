@@ -177,6 +177,7 @@ def test_long_names_with_the_same_beginning_have_different_mirrors() -> None:
     assert ".-" not in mirror_name("a" * 233 + "." + "b" * 19)
 
 
+OWNED = [{"kind": "ResourceQuota", "name": "q", "uid": "uid-q"}]
 SCOPES = {"scopes": ["NotTerminating"], "scopeSelector": {"matchExpressions": []}}
 
 
@@ -220,16 +221,17 @@ def test_a_mirror_is_right_if_it_limits_the_same_in_any_spelling_and_nothing_els
 
 
 @pytest.mark.parametrize(
-    ("hard", "labels", "ours"),
+    ("hard", "about", "ours"),
     [
-        ({"requests.quota.koordgate.io/gpu": "1"}, {}, True),
-        ({"requests.quota.koordgate.io/gpu": "1", "pods": "1"}, {}, False),
-        ({"requests.nvidia.com/gpu": "1"}, {}, False),
-        ({"pods": "1"}, {MIRROR_LABEL: "true"}, True),
+        ({"requests.quota.koordgate.io/gpu": "1"}, {}, False),
+        ({"requests.quota.koordgate.io/gpu": "1"}, {"ownerReferences": OWNED}, True),
+        ({"requests.quota.koordgate.io/gpu": "1", "pods": "1"}, {"ownerReferences": OWNED}, False),
+        ({"requests.nvidia.com/gpu": "1"}, {"ownerReferences": OWNED}, False),
+        ({"pods": "1"}, {"labels": {MIRROR_LABEL: "true"}}, True),
     ],
 )
-def test_nobody_elses_quota_is_replaced(hard: Raw, labels: Raw, ours: bool) -> None:  # noqa: FBT001 a parameter
-    assert may_replace(read(quota(hard, labels=labels))) is ours
+def test_nobody_elses_quota_is_replaced(hard: Raw, about: Raw, ours: bool) -> None:  # noqa: FBT001 a parameter
+    assert may_replace(read(quota(hard, **about))) is ours
 
 
 # --- LimitRanges

@@ -1,7 +1,7 @@
 """The controller of mirrors on a fake API server: what it writes, whom it leaves alone, and what failures do."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -17,6 +17,10 @@ from webhook.quotas import controller as controller_module
 from webhook.quotas.controller import QuotaController
 from webhook.quotas.mirror import MIRROR_LABEL, Quota, mirror_body, written_names
 from webhook.quotas.table import LimitTable, QuotaFeed
+from webhook.quotas.unstated import Unstated
+from webhook.view.changes import Changes
+from webhook.view.loads import NodeLoads
+from webhook.view.pods import PodTable
 
 Raw = dict[str, Any]
 NVIDIA, GPU = "requests.nvidia.com/gpu", "requests.quota.koordgate.io/gpu"
@@ -41,8 +45,18 @@ class Kept:
     def __init__(self, kube: KubeClient, exempt: tuple[str, ...] = ()) -> None:
         self.problems: dict[str, tuple[str, ...]] = {}
         self.table = LimitTable(BUILT_IN)
-        written = written_names(BUILT_IN, "kubernetes.io")
-        self.controller = QuotaController(kube, self.table, written, exempt.__contains__, self.problems.__setitem__)
+        self.pods = PodTable(Changes(), NodeLoads())
+        self.unstated = Unstated(
+            self.table,
+            self.pods,
+            written_names(BUILT_IN, "kubernetes.io"),
+            lambda namespace: namespace not in exempt,
+            lambda: None,
+            catch_up=0,
+        )
+        self.controller = QuotaController(
+            kube, self.table, self.unstated, exempt.__contains__, self.problems.__setitem__
+        )
         self.watch = Reflector(kube, RESOURCE_QUOTAS, QuotaFeed(self.table))
 
 
@@ -234,10 +248,10 @@ async def test_a_bug_about_one_quota_is_reported_holds_up_no_other_and_is_tried_
 ) -> None:
     write = mirror_body
 
-    def written(quota: Quota, limits: Mapping[str, int], known: Quota | None) -> Raw:
+    def written(quota: Quota, *about: Any) -> Raw:
         if quota.name == "a":
             raise LookupError("what nobody expected")
-        return write(quota, limits, known)
+        return write(quota, *about)
 
     monkeypatch.setattr(controller_module, "mirror_body", written)
     put(fake, "a", nvidia="2")

@@ -10,13 +10,14 @@ import pytest
 from openb.stock import balanced, least_allocated, stock_scores
 from simulator.clusters import asking, device, gpus, held, machine, node, pinned, saved, topology
 
-from console.simulator import apiserver, report
+from console.simulator import report
 from console.simulator.apiserver import AddedDefault, beyond, write_defaults
 from console.simulator.compare import variants
 from console.simulator.scheduler import NodeCandidate
 from console.simulator.simulate import COMMAND
 from koordgate.cli import main
 from webhook.settings import WebhookSettings
+from webhook.view.quotascopes import in_scopes, read_scope
 
 Raw = dict[str, Any]
 HEAD = {"apiVersion": "koordgate.io/v1alpha1", "kind": "Expectations"}
@@ -295,7 +296,7 @@ def test_a_quota_counts_the_pods_in_all_its_scopes(spec: Raw, scope: Any, inside
     if isinstance(scope, tuple):
         one = {"scopeName": "PriorityClass", "operator": scope[0], "values": scope[1]}
         scope = {"scopeSelector": {"matchExpressions": [one]}}
-    assert apiserver._matches({"containers": [{"name": "c"}], **spec}, scope) is inside
+    assert in_scopes(read_scope({"containers": [{"name": "c"}], **spec}), scope) is inside
 
 
 # Scores of a stock kube-scheduler

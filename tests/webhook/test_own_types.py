@@ -100,7 +100,7 @@ def test_a_pod_is_translated_and_finds_its_devices_in_the_types_own_variable(own
     done = asking(own, npu=2)
     (main,) = done["spec"]["containers"]
     assert done["spec"]["schedulerName"] == "koord-scheduler"
-    stated = {"example.com/npu": "2", "quota.koordgate.io/npu": "200"}
+    stated = {"example.com/npu": "2"}
     assert main["resources"] == {"limits": stated, "requests": stated}
     assert NPU_ENV in main["env"]
     assert VOID in main["env"]  # no GPU is shown, whatever the image requests

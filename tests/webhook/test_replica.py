@@ -173,10 +173,11 @@ async def test_it_becomes_ready_step_by_step_and_says_what_is_missing(
         await listing.reached.wait()
         await publishing.reached.wait()
         published = "the CA is not published: validatingwebhookconfigurations/koordgate"
-        await one.until(lambda: len(one.replica.unready()) == 3 and one.replica.unready()[2].startswith(published))
+        await one.until(lambda: len(one.replica.unready()) == 4 and one.replica.unready()[3].startswith(published))
         told = one.replica.unready()
         assert told[0] == "pods are not listed yet (under way)"
         assert told[1] == "the ledger is not reconciled with live Pods yet"
+        assert told[2] == "quotas that name devices have no mirrors yet"
         assert listing.gate
         listing.gate.set()
         await one.until(lambda: len(one.replica.unready()) == 1)

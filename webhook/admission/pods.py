@@ -54,10 +54,9 @@ class PodWebhooks:
     `writer`: the exact user who may write allocation annotations on a Pod that exists. `memory_in_reach`: returns for a
     Pod the bytes of the smallest GPU that it could land on, and of the largest; 0 and 0 if none is known.
     `state_memory`: whether bytes of the smallest are stated beside a ratio, and an author is warned if none has enough.
-    `peers`: the exact users of other products that bind Pods (`validate.updated`). `rolling_out`: returns whether
-    replicas of a release or with settings that count nothing for quotas may serve beside this one. What they translated
-    is let through, and quotas count it as little as before. `runtime_class`: returns the RuntimeClass that a Pod is to
-    have, "" to leave it as it is, and warnings.
+    `limits`: returns what a namespace limits. `states`: returns what Pods of a namespace are to state for quotas; None
+    for everything that quotas count. `peers`: the exact users of other products that bind Pods (`validate.updated`).
+    `runtime_class`: returns the RuntimeClass that a Pod is to have, "" to leave it as it is, and warnings.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class PodWebhooks:
         *,
         state_memory: bool = True,
         limits: Callable[[str], NamespaceLimits] = lambda _namespace: NO_LIMITS,
+        states: Callable[[str], Collection[str] | None] = lambda _namespace: None,
         peers: Collection[str] = (),
-        rolling_out: Callable[[], bool] = lambda: False,
         runtime_class: RuntimeClassOf = lambda _pod, _reading: ("", ()),
     ) -> None:
         self._policy = policy
@@ -77,8 +76,8 @@ class PodWebhooks:
         self._memory_in_reach = memory_in_reach
         self._state_memory = state_memory
         self._limits = limits
+        self._states = states
         self._peers = frozenset(peers)
-        self._rolling_out = rolling_out
         self._runtime_class = runtime_class
 
     def mutate(self, request: Request) -> Response:
@@ -102,6 +101,7 @@ class PodWebhooks:
             smallest or None if self._state_memory else None,
             alike=smallest == largest,
             charged_memory=smallest or None if smallest == largest else None,
+            states=self._states(request.namespace) if policy.charges else (),
             zeros=zeros,
             namespace=request.namespace,
             classed=partial(self._runtime_class, pod),
@@ -151,8 +151,7 @@ class PodWebhooks:
         if request.operation == "UPDATE":
             problems = validate.updated(request, self._writer, types, peers=self._peers, charged=self._policy.charges)
             return denied(_refusal(request, problems), RefusalReason.VALIDATION) if problems else allowed()
-        counted = self._policy.charges and not (validate.states_nothing(request.object) and self._rolling_out())
-        limits = self._limits(request.namespace) if counted else None
+        limits = self._limits(request.namespace) if self._policy.charges else None
         if large := too_large(request.object):
             return denied(_refusal(request, [large]), RefusalReason.TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
         problems = validate.created(
@@ -162,6 +161,7 @@ class PodWebhooks:
             self._policy.scope,
             limits,
             self._policy.limits,
+            self._states(request.namespace),
         )
         if problems:
             return denied(_refusal(request, problems), RefusalReason.VALIDATION, HTTPStatus.UNPROCESSABLE_ENTITY)

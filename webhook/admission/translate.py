@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.request.devices import ContainerReading, PodReading, foreign_npu, unequal_parts
 from allocator.request.original import originals, read_measured
-from allocator.request.quotaamounts import Charge, charges
+from allocator.request.quotaamounts import charges
 from allocator.request.selection import echo
 from allocator.request.sharing import unstated_users
 from allocator.request.unread import NOTHING, Unread, beside_ours, find_unread
@@ -103,13 +103,14 @@ class Translation(NamedTuple):
     problems: tuple[Problem, ...] = ()  # why it cannot be translated
 
 
-def translate(
+def translate(  # noqa: PLR0913 keyword-only
     pod: Mapping[str, Any],
     policy: TranslationPolicy,
     memory_per_gpu: int | None,
     *,
     alike: bool = True,
     charged_memory: int | None = None,
+    states: Collection[str] | None = None,
     zeros: Collection[str] = (),
     namespace: str = "",
     classed: Callable[[PodReading], tuple[str, Sequence[str]]] = lambda _reading: ("", ()),
@@ -118,9 +119,10 @@ def translate(
 
     `memory_per_gpu`: bytes of the smallest GPU that the Pod could land on: memory is then stated; None to state none.
     `alike`: whether all that it could land on have as much: only then quotas count by it. `charged_memory`: what quotas
-    count by if memory is not to be stated. `zeros`: resources of device plugins that every container is to state as 0
-    once they are translated, because a LimitRange of the namespace wants them stated. `classed`: returns the
-    RuntimeClass that the Pod as read is to have, "" to leave it as it is, and warnings.
+    count by if memory is not to be stated. `states`: what is written of what quotas count; None for all. `zeros`:
+    resources of device plugins that every container is to state as 0 once they are translated, because a LimitRange of
+    the namespace wants them stated. `classed`: returns the RuntimeClass that the Pod as read is to have, "" to leave it
+    as it is, and warnings.
     """
     reading = read_measured(pod, policy.types, implied=False, slots=policy.slots.of(namespace))
     unread = find_unread(pod, policy.types, reading.unknown)
@@ -156,8 +158,10 @@ def translate(
             translate_env(container, spec, wanted, operations, warnings)
     if policy.charges:
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu if alike else None
-        counted = charges(reading, request, pod["spec"], memory)
-        _translate_charges(pod, reading, policy.types, counted, zeros, operations)
+        of_none = states is not None and not states
+        counted = () if of_none else charges(reading, request, pod["spec"], memory)
+        amounts = [_among(one.amounts, states) for one in counted] or [{}] * len(reading.containers)
+        _translate_charges(pod, reading, policy.types, amounts, zeros, operations)
     translate_scheduler(pod, policy.schedulers.of(namespace), operations, warnings)
     translate_tolerations(pod, reading, policy.tolerations, operations)
     runtime_class, told_of_it = classed(reading)
@@ -349,11 +353,15 @@ def _translate_resources(
     return len(operations) > before and bool(container.requests or any(container.names))
 
 
+def _among(amounts: Mapping[str, int], names: Collection[str] | None) -> Mapping[str, int]:
+    return amounts if names is None else {name: one for name, one in amounts.items() if name in names}
+
+
 def _translate_charges(
     pod: Mapping[str, Any],
     reading: PodReading,
     types: DeviceTypes,
-    counted: Sequence[Charge],
+    counted: Sequence[Mapping[str, int]],
     zeros: Collection[str],
     operations: list[Operation],
 ) -> None:
@@ -361,12 +369,12 @@ def _translate_charges(
 
     It is written after `_translate_resources`, into the maps that this has made.
     """
-    for (container, spec), charge in zip(_walk(pod, reading), counted, strict=True):
+    for (container, spec), amounts in zip(_walk(pod, reading), counted, strict=True):
         resources = spec.get("resources")
-        if not (resources or charge.amounts):
+        if not (resources or amounts):
             continue
         in_bytes = types.charged_bytes
-        target = {n: format_bytes(one) if n in in_bytes else str(one) for n, one in charge.amounts.items()}
+        target = {n: format_bytes(one) if n in in_bytes else str(one) for n, one in amounts.items()}
         made = _writes(container) or bool(zeros)
         if resources is None and not made:
             operations.append(add(f"{container.pointer}/resources", {}))

@@ -1,6 +1,7 @@
 """What admission refuses in a Pod (pure): what can never work, what is forged, and what was not translated."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from allocator.quantity import LARGEST, QuantityError, to_int
@@ -61,13 +62,15 @@ def created(
     scope: PolicyScope = NO_SCOPE,
     limits: NamespaceLimits | None = None,
     memory: LimitPolicy = NOT_REQUIRED,
+    states: Collection[str] | None = None,
 ) -> list[Problem]:
     """Find what is wrong in a Pod to be created; the caller lets mirror Pods pass.
 
     `request`: of a Pod that is not `too_large`. `scheduler_name`: of the scheduler that must bind it. `types`: the
     device types that may be asked for. `scope`: the Pods that an administrator puts under the NUMA policies of nodes.
-    `limits`: what its namespace limits; None if the Pod need not state what quotas are to count. `memory`: what keeps
-    memory limits, and where they are required.
+    `limits`: what its namespace limits; None if what the Pod states for quotas is not judged. `memory`: what keeps
+    memory limits, and where they are required. `states`: what Pods of the namespace state for quotas at present; None
+    for everything.
     """
     pod = request.object
     problems = _forged_at_birth(pod)
@@ -96,25 +99,18 @@ def created(
         problems.extend(_environment(container, container_spec, wanted))
         problems.extend(_parts(container, container_spec, users.get(container.name, ()), types))
     if limits is not None:
-        counted = charges(reading, asked, spec)
-        most = _most(counted)
-        for container, container_spec, charge in zip(reading.containers, specs, counted, strict=True):
-            problems.extend(_charged(container, container_spec, charge, most, limits))
-        if limits.ranges and not problems:
-            stated = [
-                {name: _amount(requests.get(name)) or 0 for name in filter(is_quota_resource, requests)}
-                for requests in ((one.get("resources") or {}).get("requests") or {} for one in specs)
-            ]
-            problems.extend(beyond(limits.ranges, reading.containers, stated))
+        problems.extend(_judged(reading, spec, charges(reading, asked, spec), limits, states))
     return problems
 
 
-def states_nothing(pod: Mapping[str, Any]) -> bool:
-    """Return whether no container of a Pod states anything for quotas."""
-    spec = pod.get("spec") or {}
-    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+def _requests(container: Mapping[str, Any]) -> Mapping[str, object]:
+    return (container.get("resources") or {}).get("requests") or {}
+
+
+def _stated(containers: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """What a Pod states for quotas, in any container."""
     maps = ((one.get("resources") or {}).get(key) or {} for one in containers for key in RESOURCE_MAPS)
-    return not any(is_quota_resource(name) for amounts in maps for name in amounts)
+    return frozenset(name for amounts in maps for name in amounts if is_quota_resource(name))
 
 
 def _most(counted: Sequence[Charge]) -> dict[str, int]:
@@ -143,32 +139,82 @@ def _sent(spec: Mapping[str, Any], reading: PodReading, scheduler_name: str, *, 
         yield _untranslated("spec.schedulerName", f"is not {scheduler_name} although the Pod {reading.request.scope}")
 
 
+def _judged(
+    reading: PodReading,
+    spec: Mapping[str, Any],
+    counted: Sequence[Charge],
+    limits: NamespaceLimits,
+    wanted: Collection[str] | None,
+) -> Iterator[Problem]:
+    """Find what quotas would count wrongly of a Pod, and what it takes beyond the ranges of its namespace.
+
+    A Pod need not state what quotas count: the replica that translated it may have known of no limit. What it states
+    must be right in all containers. `wanted`: what Pods state at present; None for everything.
+    """
+    specs = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    stated, most = _stated(specs), _most(counted)
+    each = list(zip(reading.containers, specs, counted, strict=True))
+    problems = [
+        problem
+        for container, of, charge in each
+        for problem in (
+            *_charged(container, of, charge, most, stated),
+            *_uncounted(container, of, charge, limits.counted, wanted),
+        )
+    ]
+    if limits.ranges and not problems:
+        amounts = [
+            {name: one for name, one in charge.amounts.items() if name not in stated}
+            | {name: _amount(one) or 0 for name, one in _requests(of).items() if name in stated}
+            for _, of, charge in each
+        ]
+        problems = [*beyond(limits.ranges, reading.containers, amounts)]
+    yield from problems
+
+
 def _charged(
     container: ContainerReading,
     spec: Mapping[str, Any],
     charge: Charge,
     most: Mapping[str, int],
-    limits: NamespaceLimits,
+    stated: Collection[str],
 ) -> Iterator[Problem]:
     """Find what quotas would count wrongly of a container.
 
     What follows from the memory of GPUs in reach is not compared exactly: the replica that wrote it may have seen other
-    nodes.
+    nodes. `stated`: what any container of the Pod states.
     """
     resources = spec.get("resources") or {}
     for key in RESOURCE_MAPS:
-        stated: Mapping[str, object] = resources.get(key) or {}
+        there: Mapping[str, object] = resources.get(key) or {}
         path = f"{container.path}.resources.{key}"
-        for name in sorted({*filter(is_quota_resource, stated), *charge.amounts}):
-            wanted, found = charge.amounts.get(name), _amount(stated.get(name))
+        for name in sorted({*filter(is_quota_resource, there), *charge.amounts}.intersection(stated)):
+            wanted, found = charge.amounts.get(name), _amount(there.get(name))
             least = 0 if name in charge.parts else 1
             follows = name in charge.derived and found is not None and least <= found <= most.get(name, LARGEST)
             if found != wanted and not follows:
                 told = "does not state it" if found is None else f"states {found}"
                 yield Problem(f"{path}[{name}]", f"{told}, but quotas are to count {wanted or 'none'}: {_MISCOUNTED}")
-    requests: Mapping[str, object] = resources.get("requests") or {}
-    missing = {name for name in charge.derived if name not in requests}
-    for name in sorted((charge.more | missing) & limits.counted):
+
+
+def _uncounted(
+    container: ContainerReading,
+    spec: Mapping[str, Any],
+    charge: Charge,
+    limited: AbstractSet[str],
+    wanted: Collection[str] | None,
+) -> Iterator[Problem]:
+    """Find what quotas limit and cannot count of a container.
+
+    What may follow from the memory of GPUs in reach is known to the replica that wrote it. `wanted`: what Pods state at
+    present, so that one which does not is known not to follow; None for everything.
+    """
+    missing = {
+        name
+        for name in charge.derived & charge.unknown
+        if name not in _requests(spec) and (wanted is None or name in wanted)
+    }
+    for name in sorted((charge.more | missing) & limited):
         message = (
             f"a quota of the namespace limits {name}, and how much of it this container takes is only known when it is "
             "bound: ask for a stated amount, without ApplyForAll or exclusivePolicy PCIeLevel"

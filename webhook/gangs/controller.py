@@ -40,6 +40,7 @@ from webhook.gangs.step import (
 )
 from webhook.ledger.ledger import BusyError, Change, Ledger
 from webhook.ledger.store import new_mark
+from webhook.quotas.gate import Admit, admit_all
 from webhook.upkeep.reports import EventReports
 from webhook.view.cluster import ClusterView
 from webhook.view.podinfo import PodInfo
@@ -219,7 +220,7 @@ class GangController:
 
     `hold_seconds`: how long room is held while no Pod of the gang is bound. `released`: called with a node where other
     Pods may fit now, or Pods that wait may be bound. `tended`: whether a Pod is koordgate's to bind; one of a namespace
-    that is only observed may not be.
+    that is only observed may not be. `admit`: as of `BindingWebhooks`.
     """
 
     def __init__(  # noqa: PLR0913 keyword-only
@@ -234,8 +235,10 @@ class GangController:
         reports: EventReports,
         released: Callable[[str], None] = lambda _node: None,
         tended: Callable[[PodInfo], bool] = lambda _pod: True,
+        admit: Admit = admit_all,
     ) -> None:
         self._tended = tended
+        self._admit = admit
         self._cluster = cluster
         self._ledger = ledger
         self._new_room = new_room
@@ -398,9 +401,9 @@ class GangController:
             return False
         room = self._new_room()
         try:
-            why = await room.find(plan.pods)
+            why = await self._find(room, plan.pods)
             if why and plan.needed < len(plan.pods):
-                why = await room.find(plan.pods[: plan.needed])
+                why = await self._find(room, plan.pods[: plan.needed])
             until = plan.until or int(now + self._hold_seconds)
             # A Pod without a gate may be bound at any moment, while the rest of the plan may still fail: no bind may
             # take anything before all is held. If marks stay, a later step removes them, or gives everything back.
@@ -419,6 +422,16 @@ class GangController:
             memory.not_before = moment + memory.backoff.failed()
             self._say(memory, {pod.uid: pod for pod in plan.pods}, why)
         return not why
+
+    async def _find(self, room: GangRoom, pods: Sequence[PodInfo]) -> str:
+        """Find room for all of these Pods, if quotas let them hold it; returns what is missing, "" where nothing is."""
+        admitted = []
+        for pod in pods:
+            one = await self._admit(pod, _WRITE_S)
+            if isinstance(one, str):
+                return f"Pod {pod.name}: {one}"
+            admitted.append(one)
+        return await room.find(admitted)
 
     async def _hold(self, room: GangRoom, now: int, until: int, mark: str) -> str:
         """Write what was found into the ledger: all of it, or nothing; returns why not, "" where it is written."""

@@ -22,6 +22,7 @@ from koordgate.kube.errors import KubeError
 from webhook.ledger.ledger import BusyError, Change, Decided, Holdings, Ledger
 from webhook.ledger.store import FullRecordError, new_mark
 from webhook.patch import Operation, add, set_annotations
+from webhook.quotas.gate import Admit, admit_all
 from webhook.review import RefusalReason, Request, Response, allowed, denied, errored, patched
 from webhook.scheduling.account import Occasion, account
 from webhook.scheduling.extender import unformatted
@@ -42,19 +43,22 @@ class BindingWebhooks:
     `live`: reads Pods that the view has not seen yet. `clock`: seconds since the epoch. `settled`: called with a Pod's
     UID when its bind has been decided, and with the node; "" if it was refused. `sent`: returns what the filter assumed
     for a Pod's UID on a node; None if that is not known. `search_time`: what each namespace has used for long
-    decisions. A bind is decided whatever that is, and counts.
+    decisions. A bind is decided whatever that is, and counts. `admit`: returns a Pod, with what quotas let it hold at
+    most as part of its request, or why it must wait; given the deadline in seconds from now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 collaborators, most with a default
         self,
         settings: WebhookSettings,
         cluster: ClusterView,
         ledger: Ledger,
         live: LivePods,
         clock: Callable[[], int],
+        *,
         settled: Callable[[str, str], object] = lambda _uid, _node: None,
         sent: Callable[[str, str], Holding | None] = lambda _uid, _node: None,
         search_time: SearchTime | None = None,
+        admit: Admit = admit_all,
     ) -> None:
         # called with a Pod, what it was given, and its node, once for each bind that is new
         self.bound: Callable[[PodInfo, Holding, str], object] = lambda _pod, _holding, _node: None
@@ -70,6 +74,7 @@ class BindingWebhooks:
         self._under_way: dict[str, Counter[str]] = {}  # by Pod's UID: the nodes that it is being bound to
         self._settled = settled
         self._sent = sent
+        self._admit = admit
 
     async def mutate(self, request: Request, deadline: float) -> Response:
         """Choose devices for a Binding of koord-scheduler, record them, and put them on the Binding."""
@@ -91,9 +96,10 @@ class BindingWebhooks:
         """
         if not pod.asks:
             return allowed()
-        wrong = self._unbindable(pod, node)
-        if wrong is not None:
-            return wrong
+        bindable = await self._bindable(pod, node, deadline)
+        if isinstance(bindable, Response):
+            return bindable
+        pod = bindable
         sent = self._sent(pod.uid, node)
         claim = claim_of(pod, all_or_nothing=self._settings.gangs.all_or_nothing)
         decide = bind(
@@ -370,7 +376,8 @@ class BindingWebhooks:
             )
         return live, node
 
-    def _unbindable(self, pod: PodInfo, node: str) -> Response | None:
+    async def _bindable(self, pod: PodInfo, node: str, deadline: float) -> PodInfo | Response:
+        """The Pod, with all that quotas let it hold, or why it cannot be bound."""
         if pod.problem or pod.annotation_problem:
             problem = pod.problem or pod.annotation_problem
             what = f"Pod {pod} cannot be bound: {problem}; delete it and create a correct one"
@@ -381,7 +388,11 @@ class BindingWebhooks:
             return denied(
                 f"Pod {pod} {what}, it cannot be bound to {node}", RefusalReason.OUTDATED, HTTPStatus.CONFLICT
             )
-        return None
+        admitted = await self._admit(pod, deadline)
+        if isinstance(admitted, str):
+            self._settled(pod.uid, "")
+            return denied(f"Pod {pod} is not bound: {admitted}", RefusalReason.QUOTA, HTTPStatus.CONFLICT)
+        return admitted
 
 
 def _too_long(node: str, size: int) -> Refusal:

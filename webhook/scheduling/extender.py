@@ -75,10 +75,11 @@ class Extender:
     nodes, and the Pods that follow are decided with this one's devices taken. `all_or_nothing`: whether a Pod whose
     gang is bound as a whole may go only where room is held for it. `interrupted`: called for each search that ended
     before all nodes were judged, with "time", or "namespace" where the namespace's time is used up. `answered`: called
-    with the answer of each `filter` for a Pod of ours.
+    with the answer of each `filter` for a Pod of ours. `uncounted`: whether the bind of a Pod may be refused for the
+    sake of quotas.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 keyword-only, with defaults
         self,
         cluster: ClusterView,
         ranking: Ranking,
@@ -89,7 +90,9 @@ class Extender:
         search_time: SearchTime | None = None,
         interrupted: Callable[[str], object] = lambda _why: None,
         answered: Callable[[Answer], object] = lambda _answer: None,
+        uncounted: Callable[[PodInfo], object] = lambda _pod: False,
     ) -> None:
+        self._uncounted = uncounted
         self._cluster = cluster
         self._search_time = SearchTime() if search_time is None else search_time
         self._interrupted = interrupted
@@ -246,6 +249,8 @@ class Extender:
             return _victims(proposed)
         if pod.problem or pod.annotation_problem or (self._all_or_nothing and pod.request.wishes.all_or_nothing):
             return _victims({})  # nobody is evicted for one Pod of a gang that is bound as a whole
+        if self._uncounted(pod):
+            return _victims({})
         chosen: dict[str, tuple[list[str], int]] = {}
         yield from self._ranking.take_in()
         known = LongRefusals(pod.request)

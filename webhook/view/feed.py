@@ -105,6 +105,7 @@ def lean_pod(pod: PodInfo, held: Holding | None) -> PodInfo:
         requests=same(pod.requests),
         models=same(pod.models),
         selection=same(pod.selection),
+        states=same(pod.states),
     )
 
 

@@ -19,12 +19,20 @@ from allocator.vocabulary.cpunode import CpuShare, QosClass
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Holding, Share, unnamed
-from allocator.vocabulary.names import DEVICE_ALLOCATED, GANG_GATE, NO_NAMES, RESOURCE_STATUS, ContainerNames
+from allocator.vocabulary.names import (
+    DEVICE_ALLOCATED,
+    GANG_GATE,
+    NO_NAMES,
+    RESOURCE_STATUS,
+    ContainerNames,
+    is_quota_resource,
+)
 from allocator.wire.deviceobject import starts_of
 from allocator.wire.podallocated import AnnotationError, DeviceAllocation, read_allocation, read_cpu_share
 from webhook.settings import SchedulerNames
 from webhook.view.loads import BoundRequests, Requests, read_requests
 from webhook.view.nodeselection import selection_of
+from webhook.view.quotascopes import ANYTHING, PodScope, read_scope
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _OWN_CPUS: Final = (QosClass.LSE, QosClass.LSR)
@@ -67,6 +75,9 @@ class PodInfo:
     takes: tuple[Taken, ...] = ()
     # what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty
     selection: bytes = b""
+    # the device resources, and those that only quotas count, that its containers request
+    states: tuple[str, ...] = ()
+    scope: PodScope = ANYTHING  # in which scopes of quotas it is
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -197,7 +208,15 @@ def read_pod_info(
         maker=maker_of(metadata),
         containers=ContainerNames(*(_container_names(spec, of) for of in ("initContainers", "containers"))),
         selection=selection_of(spec) if asked[1].wishes.all_or_nothing else b"",
+        states=known.states if known is not None and known.uid == metadata["uid"] else _states(spec, types),
+        scope=read_scope(spec),
     )
+
+
+def _states(spec: Mapping[str, Any], types: DeviceTypes) -> tuple[str, ...]:
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    requested = {name for one in containers for name in (one.get("resources") or {}).get("requests") or ()}
+    return tuple(sorted(name for name in requested if name in types.resources or is_quota_resource(name)))
 
 
 def _container_names(spec: Mapping[str, Any], of: str) -> tuple[str, ...]:

@@ -33,6 +33,10 @@ class PodTable:
         mix: SeenMix | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # called with what was known under a name and what is known now, whenever that differs; None where nothing is
+        self.moved: Callable[[PodInfo | None, PodInfo | None], object] = lambda _known, _pod: None
+        # returns the revision up to which every change of a Pod has been taken in
+        self.revision: Callable[[], int] = lambda: 0
         self._clock = clock
         self._changes = changes
         self._loads = loads
@@ -91,6 +95,7 @@ class PodTable:
         self._loads.move(known.counted if known else None, pod.counted if pod else None)
         if self._mix is not None:
             self._mix.move(known, pod)
+        self.moved(known, pod)
         if known is not None and not lives and not same:
             self._end(known)
         if pod is not None and pod.node and pod.finished:

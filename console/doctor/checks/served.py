@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator.quantity import QuantityError
+from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.delivery import Keeping
 from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU
 from allocator.wire.noderuntime import MEMORY_LIMITS, read_uses
@@ -13,7 +13,7 @@ from console.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from console.doctor.policies import cure, removed, what
 from console.doctor.snapshot import REPORTER, Snapshot, enforcing
 from console.doctor.trials import Came, Expect, TrialOutcome, translated_by, untouched
-from webhook.quotas.mirror import is_right, mirror_name, mirrored, read_quota, written_names
+from webhook.quotas.mirror import Quota, is_right, mirror_name, mirrored, read_quota, written_names
 from webhook.settings import WebhookSettings, types_of
 
 _MAX_MESSAGE: Final = 300  # characters of another's message
@@ -352,6 +352,15 @@ def quotas(snapshot: Snapshot) -> Iterator[Finding]:
         yield ok("no quota names devices")
 
 
+def _serves(mirror: Quota, quota: Quota, limits: Mapping[str, int]) -> bool:
+    """Whether a mirror limits what it should; its limits are less by what Pods hold that are older than the quota."""
+    try:
+        less = {name: min(most, to_int(mirror.hard.get(f"requests.{name}", "0"))) for name, most in limits.items()}
+    except QuantityError:
+        return False
+    return is_right(mirror, quota, less)
+
+
 def _compared(items: Iterable[Mapping[str, Any]], settings: WebhookSettings) -> tuple[int, list[str]]:
     """Count the quotas that have a right mirror, and name those that need one and have none."""
     types = types_of(settings)
@@ -367,7 +376,7 @@ def _compared(items: Iterable[Mapping[str, Any]], settings: WebhookSettings) -> 
         except QuantityError:
             open_.append(f"{quota.namespace}/{quota.name}")
             continue
-        if limits and settings.quota.enabled and mirror is not None and is_right(mirror, quota, limits):
+        if limits and settings.quota.enabled and mirror is not None and _serves(mirror, quota, limits):
             covered += 1
         elif limits:
             open_.append(f"{quota.namespace}/{quota.name}")
