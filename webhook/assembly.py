@@ -115,6 +115,7 @@ class Parts:
             Counters(written=written, lost_race=metrics.ledger_races.inc),
             watched=seen.changes.touch,
             gather=settings.ledger.gather_seconds,
+            coming=lambda node: len(self.ranking.assumed.on(node)),
             tracing=self.tracing,
         )
         self.cluster = ClusterView(seen, self.ledger)

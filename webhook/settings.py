@@ -214,7 +214,8 @@ class LedgerSettings(Section, frozen=True):
     # is marked after half of that time
     grace_seconds: Seconds = 120.0
     reconcile_seconds: Seconds = 60.0  # how often the ledger is compared with live Pods
-    # how long a bind waits for others to share its node's write, while binds follow closely
+    # how long a bind waits for others to share its node's write, while binds follow closely; up to 0.2 s while Pods
+    # that were sent to the node have not come
     gather_seconds: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
     @property

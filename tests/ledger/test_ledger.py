@@ -194,6 +194,36 @@ async def test_in_a_burst_a_change_waits_for_others_to_join_it(told: Told, gathe
     assert told.groups == groups
 
 
+async def test_in_a_burst_changes_wait_for_those_that_are_known_to_come(told: Told) -> None:
+    burst: list[asyncio.Task[str]] = []
+
+    def coming(_node: str) -> int:  # asked when a first wait is over
+        if len(burst) < 3:
+            burst.append(asyncio.create_task(made.change("n1", put("c"), SOON)))
+        return 3
+
+    made = Ledger(MemoryStore(), told.counters, gather=0.001, coming=coming)
+    burst += [asyncio.create_task(made.change("n1", put(uid), SOON)) for uid in "ab"]
+    await asyncio.gather(*burst)
+    assert await burst[2] == "a b c"
+    assert told.groups == [3]
+
+
+@pytest.mark.parametrize(("changes", "waits"), [(2, 3), (15, 3), (16, 1)])
+async def test_changes_wait_a_few_times_at_most_and_not_where_they_are_many(
+    told: Told, changes: int, waits: int
+) -> None:
+    asked: list[str] = []
+
+    def coming(node: str) -> int:
+        asked.append(node)
+        return 99
+
+    ledger = Ledger(MemoryStore(), told.counters, gather=0.05, coming=coming)
+    await asyncio.gather(*(ledger.change("n1", put(f"u{number}"), SOON) for number in range(changes)))
+    assert (asked, told.groups) == (["n1"] * waits, [changes])
+
+
 async def test_a_change_that_arrives_alone_waits_for_nobody() -> None:
     ledger = Ledger(MemoryStore(), gather=3600.0)
     assert await ledger.change("n1", put("a"), SOON) == "a"

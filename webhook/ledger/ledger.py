@@ -30,6 +30,8 @@ One that may take long yields wherever others may run. Where a race is lost mean
 """
 
 _WRITES_AT_ONCE: Final = 8  # changes that wait for their turn are written together; more would only queue elsewhere
+_MOST: Final = 16  # changes that wait for one write: each holds a seat of the API server's priority level for binds
+_COMING_S: Final = 0.2  # for which changes wait for those that are known to come
 _CROWD_S: Final = 0.05  # changes that arrive this close together belong to a burst
 _ATTEMPTS: Final = 16  # lost races in a row before the caller is asked to try again; each costs a round trip
 
@@ -61,7 +63,8 @@ class Ledger:
 
     `watched`: called with the name of a node whose record, as seen here, changed. `gather`: seconds for which a change
     waits for others to join it during a burst. Schedulers that pack send one Pod after another to the same node, and
-    one write can carry them all. `tracing`: records how long a change takes, and the write that carries it.
+    one write can carry them all. `coming`: how many changes of a node are known to come, with those that wait
+    already; they are waited for a little longer. `tracing`: records how long a change takes, and the write that carries it.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Ledger:
         watched: Callable[[str], None] = lambda _node: None,
         gather: float = 0.0,
         *,
+        coming: Callable[[str], int] = lambda _node: 0,
         tracing: Tracing = OFF,
     ) -> None:
         # each is called with a node and a holding that is seen there for the first time, or that has begun anew since
@@ -87,6 +91,7 @@ class Ledger:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_WRITES_AT_ONCE)
         self._gather = gather
+        self._coming = coming
         self._arrivals = (-math.inf, -math.inf)  # of the last two changes
 
     def record(self, node: str) -> Record:
@@ -203,12 +208,20 @@ class Ledger:
     async def _serve(self, node: str) -> None:
         """Commit what is pending on a node, group by group, until nothing is."""
         while self._pending[node]:
-            hurried = any(pending.at_once for pending in self._pending[node])
-            if self._gather and not hurried and self._arrivals[1] - self._arrivals[0] < _CROWD_S:
-                await asyncio.sleep(self._gather)
+            if self._gather and self._arrivals[1] - self._arrivals[0] < _CROWD_S:
+                await self._wait_for_others(node)
             async with self._turns:
                 await self._serve_group(node)
         del self._pending[node]
+
+    async def _wait_for_others(self, node: str) -> None:
+        """Let others join what is pending on a node, unless somebody is in a hurry."""
+        waited = 0.0
+        while not any(pending.at_once for pending in self._pending[node]):
+            await asyncio.sleep(self._gather)
+            waited += self._gather
+            if waited >= _COMING_S or len(self._pending[node]) >= min(self._coming(node), _MOST):
+                return
 
     async def _serve_group(self, node: str) -> None:
         """Commit all that is pending on a node by now: together, or singly where that is too large for one record."""
