@@ -63,8 +63,8 @@ class Ledger:
 
     `watched`: called with the name of a node whose record, as seen here, changed. `gather`: seconds for which a change
     waits for others to join it during a burst. Schedulers that pack send one Pod after another to the same node, and
-    one write can carry them all. `coming`: how many changes of a node are known to come, with those that wait
-    already; they are waited for a little longer. `tracing`: records how long a change takes, and the write that carries it.
+    one write can carry them all. `coming`: how many changes of a node are known to come, with those that wait already;
+    they are waited for a little longer. `tracing`: records how long a change takes, and the write that carries it.
     """
 
     def __init__(
