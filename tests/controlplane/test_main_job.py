@@ -60,9 +60,7 @@ async def test_a_pod_is_translated_scheduled_and_bound_with_its_devices(
 
     await until(sized, "the replica has seen the node's cards")
     created = await admin.create(pods_path(namespace), made)
-    counted = {**translated, "gpu": translated["gpu-core"]}
     wanted = {f"kubernetes.io/{tail}": amount for tail, amount in translated.items()}
-    wanted |= {f"quota.koordgate.io/{tail}": amount for tail, amount in counted.items()}
     resources = created["spec"]["containers"][0]["resources"]
     assert resources == {"requests": wanted, "limits": wanted}
     assert created["spec"]["schedulerName"] == "koord-scheduler"
