@@ -22,6 +22,9 @@ _MAX_VALUES: Final = (
 )
 
 
+_TEXT: Final = frozenset({str, type(None)})
+
+
 class BadReviewError(ValueError):
     """A body that is not an AdmissionReview of a supported version."""
 
@@ -117,18 +120,23 @@ def decode(body: bytes) -> Request:
     request = review.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str) or not request["uid"]:
         raise BadReviewError("the AdmissionReview has no request with a uid")
-    user = _mapping(request, "userInfo")
+    user, resource = _mapping(request, "userInfo"), _mapping(request, "resource")
     groups = user.get("groups") or ()
     if not isinstance(groups, (list, tuple)):
         raise BadReviewError("groups of the AdmissionReview is not a list")
+    texts = {name: request.get(name) for name in ("operation", "subResource", "namespace", "name")}
+    texts |= {"resource": resource.get("resource"), "username": user.get("username")}
+    if not _TEXT.issuperset(map(type, texts.values())):
+        wrong = next(name for name, value in texts.items() if type(value) not in _TEXT)
+        raise BadReviewError(f"{wrong} of the AdmissionReview is not a text")
     return Request(
         uid=request["uid"],
-        operation=_text(request, "operation"),
-        resource=_text(_mapping(request, "resource"), "resource"),
-        subresource=_text(request, "subResource"),
-        namespace=_text(request, "namespace"),
-        name=_text(request, "name"),
-        username=_text(user, "username"),
+        operation=texts["operation"] or "",
+        resource=texts["resource"] or "",
+        subresource=texts["subResource"] or "",
+        namespace=texts["namespace"] or "",
+        name=texts["name"] or "",
+        username=texts["username"] or "",
         groups=tuple([group for group in groups if isinstance(group, str)]),
         object=_mapping(request, "object"),
         old_object=_mapping(request, "oldObject"),
@@ -142,15 +150,6 @@ def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise BadReviewError(f"{key} of the AdmissionReview is not an object")
-    return value
-
-
-def _text(holder: Mapping[str, Any], key: str) -> str:
-    value = holder.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise BadReviewError(f"{key} of the AdmissionReview is not a text")
     return value
 
 

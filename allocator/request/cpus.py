@@ -44,7 +44,7 @@ _BAND: Final = 1000  # priorities of each band
 IN_SCOPE: Final = "true"  # the value of the annotation koordgate.io/numa-scope
 _BOUND: Final = (QosClass.LSE, QosClass.LSR)
 _STATING: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, NUMA_SCOPE, OWN_CPUS)
-_NOT_OURS: Final = ("", "SYSTEM")  # labels that leave a Pod to the kubelet
+_NOT_OURS: Final = ("", "SYSTEM", None)  # labels that leave a Pod to the kubelet
 _OR_SHARED: Final = f", or name only other containers in the annotation {OWN_CPUS}: this one then runs on shared CPUs"
 
 
@@ -68,12 +68,9 @@ def names_cpus(pod: Mapping[str, Any]) -> bool:
     metadata = pod.get("metadata")
     if not isinstance(metadata, dict):
         return False
-    labels = metadata.get("labels")
-    if isinstance(labels, dict):
-        qos = labels.get(QOS_LABEL)
-        if qos is not None and qos not in _NOT_OURS:
-            return True
-    annotations = metadata.get("annotations")
+    labels, annotations = metadata.get("labels"), metadata.get("annotations")
+    if isinstance(labels, dict) and labels.get(QOS_LABEL, "") not in _NOT_OURS:
+        return True
     return isinstance(annotations, dict) and not annotations.keys().isdisjoint(_STATING)
 
 

@@ -89,6 +89,8 @@ ANNOTATIONS: Final = (
 LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, ISOLATION_PROVIDER, *GANG_LABELS, "koordgate.io/probe")
 """Labels of a Pod."""
 
+_PAIRS: Final = (("annotations", "labels", ANNOTATIONS, LABELS), ("labels", "annotations", LABELS, ANNOTATIONS))
+
 OTHERS: Final = frozenset(
     {"koordinator.sh/priority", "quota.scheduling.koordinator.sh/name", "scheduling.koordinator.sh/eviction-cost"}
 )
@@ -178,8 +180,7 @@ def meant_resource(name: str, types: DeviceTypes) -> str:
 
 
 def _keys(metadata: Mapping[str, Any]) -> Iterator[str]:
-    pairs = (("annotations", "labels", ANNOTATIONS, LABELS), ("labels", "annotations", LABELS, ANNOTATIONS))
-    for of, other, known, others in pairs:
+    for of, other, known, others in _PAIRS:
         stated: Iterable[str] = metadata.get(of) or ()
         strange = [key for key in stated if _PART in key and is_ours(key) and key not in known and key not in OTHERS]
         for key in sorted(strange)[:MAX_READ]:

@@ -263,8 +263,7 @@ class DeviceAsk:
         return self.type.template(self.template).models if self.template else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAsk:
+class ContainerAsk(NamedTuple):
     """What one container asks of one type of device, and when it runs; or what a group of containers asks together."""
 
     name: str  # of the container, or of the group's first one

@@ -156,7 +156,7 @@ def translate(  # noqa: PLR0913 keyword-only
         if shown:
             wanted = wanted_env(container, shown, states_quotas=states_quotas, limits=variables)
             translate_env(container, spec, wanted, operations, warnings)
-    if policy.charges:
+    if policy.charges and (states is None or states or _states_charges(reading)):
         memory = charged_memory if memory_per_gpu is None else memory_per_gpu if alike else None
         of_none = states is not None and not states
         counted = () if of_none else charges(reading, request, pod["spec"], memory)
@@ -353,6 +353,11 @@ def _translate_resources(
     return len(operations) > before and bool(container.requests or any(container.names))
 
 
+def _states_charges(reading: PodReading) -> bool:
+    """Whether a Pod already states something for quotas."""
+    return any(is_quota_resource(one.name) for one in reading.unknown)
+
+
 def _among(amounts: Mapping[str, int], names: Collection[str] | None) -> Mapping[str, int]:
     return amounts if names is None else {name: one for name, one in amounts.items() if name in names}
 
@@ -442,15 +447,16 @@ def canonical(ask: DeviceAsk, domain: str, memory_per_gpu: int | None, *, split:
     if kind.simple or (kind.unit is Unit.DEVICES and ask.whole):
         per_device = 1 if kind.unit is Unit.DEVICES else ask.amounts[0] or 0
         return {kind.resource_name(domain, kind.plain): format_int(per_device * ask.count)}
-    stated = dict(zip(kind.tails, ask.amounts, strict=True))
+    amounts: Sequence[int | None] = ask.amounts
     if kind.memory and kind.states_memory and memory_per_gpu is not None:
         size, ratio = kind.memory
-        percent = stated[ratio]
+        percent = ask.amount(ratio)
         if percent is not None:
-            stated[size] = bytes_of(percent, memory_per_gpu)
+            of_memory = bytes_of(percent, memory_per_gpu)
+            amounts = [of_memory if tail == size else one for tail, one in zip(kind.tails, amounts, strict=True)]
     written = {
         tail: (format_bytes if unit is Unit.BYTES else format_int)(amount * ask.count)
-        for (tail, amount), unit in zip(stated.items(), kind.units, strict=True)
+        for tail, unit, amount in zip(kind.tails, kind.units, amounts, strict=True)
         if amount
     }
     stated_split = (bool(kind.split) and ask.is_split) or (split and kind.states_memory)
