@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from breaks import Others, others
 from fake_kube import FakeKube, Fault, answer, drop, hold
+from waiting import until
 
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, Unreachable
@@ -118,6 +119,20 @@ async def test_what_is_there_is_listed_in_pages_and_what_changes_is_followed(kub
         assert watch.mirror.held == {"n1": "changed", "n2": None, "n3": None, "n4": None, "n5": None}
         assert watch.counts == ["list", "watch"]
         assert len(fake.seen("list", "nodes")) == 3
+
+
+async def test_the_revision_up_to_which_everything_was_told_is_known(kube: KubeClient, fake: FakeKube) -> None:
+    fake.put(NODES.path(), node("n0"))
+    fake.put(NODES.path(), node("gone"))
+    fake.remove(NODES.path("gone"))
+    async with watching(kube) as watch:
+        await synced(watch)
+        assert watch.reflector.seen == fake.revision, "of the list, and not of what is left in it"
+        fake.put(NODES.path(), node("n0", "changed"))
+        await until(lambda: watch.reflector.seen == fake.revision)
+        fake.put("/api/v1/namespaces/default/pods", node("p"))
+        fake.bookmark()
+        await until(lambda: watch.reflector.seen == fake.revision)
 
 
 async def test_nothing_is_missed_between_list_and_watch(kube: KubeClient, fake: FakeKube) -> None:

@@ -14,6 +14,7 @@ from allocator.bind import PodToBind, bind
 from allocator.place import Placement, place
 from allocator.quantity import to_int
 from allocator.request.original import read_asks
+from allocator.request.quotaamounts import counted_in_all
 from allocator.vocabulary.asks import PodRequest
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding, Share
@@ -343,6 +344,8 @@ def test_what_a_bind_gives_never_exceeds_what_is_counted(obj: Raw, on: NodeSnaps
     if not isinstance(outcome, Holding):
         return
     most, has = counted(done), taken(outcome.shares)
+    for name, amount in counted_in_all(read_asks(obj).request, memory).items():
+        assert amount is None or amount == most.get(name.removeprefix(f"{DOMAIN}/"), 0), name
     for name in ("gpu", "gpu-core", "gpu-memory-ratio", "gpu-memory", "rdma"):
         limited = NamespaceLimits(frozenset({f"{DOMAIN}/{name}"}))
         webhooks = PodWebhooks(POLICY, "", lambda _pod: (memory or 0, memory or 0), limits=lambda _, of=limited: of)  # type: ignore[misc]

@@ -7,21 +7,27 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from builders import container, gpu, pod
+from builders import container, device_entry, gpu, pod
 from fake_kube import FakeKube, Refused
+from gangs.companies import Company, member
 from quotas.laterquotas import CARDS, KEY, NVIDIA, make_pod
 from waiting import until
+from world import POLICY, World, gpu_pod
 
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.devicetype import BUILT_IN
+from koordgate.breaks import at_once
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import PODS, RESOURCE_QUOTAS
 from koordgate.kube.watch import Reflector
+from webhook import patch
+from webhook.admission.translate import translate
 from webhook.quotas.controller import QuotaController
 from webhook.quotas.gate import QuotaGate
-from webhook.quotas.mirror import UNSTATED, written_names
+from webhook.quotas.mirror import UNSTATED, mirror_body, written_names
 from webhook.quotas.table import LimitTable, QuotaFeed
 from webhook.quotas.unstated import Unstated
+from webhook.review import RefusalReason
 from webhook.view.changes import Changes
 from webhook.view.feed import Listing
 from webhook.view.loads import NodeLoads
@@ -308,3 +314,111 @@ async def test_a_quota_whose_mirror_cannot_be_made_stops_nobody(fake: FakeKube, 
         await until(lambda: one.problems.get("default/q"))
         assert isinstance(await one.admit("waits"), PodInfo)
         assert one.unstated.settled("default", CARDS)
+
+
+# --- what a replica does with them
+
+
+def limited(world: World, fake: FakeKube) -> None:
+    """A replica sees the quotas of the fake API server, and writes the mirror that it plans."""
+    parts = world.parts
+    parts.limits.changed = lambda key: parts.unstated.look(key[0])
+    parts.cluster.pods.revision = lambda: 1
+    feed = QuotaFeed(parts.limits)
+    for _ in range(2):
+        for obj in fake.objects(TEAM):
+            feed.put(obj)
+        at_once(parts.unstated.fill())
+        quota = parts.limits.quota(("default", "q"))
+        assert quota is not None
+        plan = parts.unstated.plan(quota, parts.limits.quota(("default", "q.koordgate")))
+        assert plan is not None
+        if plan[0]:
+            fake.put(TEAM, mirror_body(quota, plan[0], None, plan[1]))
+        enforce(fake)
+
+
+def older(name: str, percent: int = 100, **about: Any) -> Raw:
+    """A Pod that was admitted before anything was limited."""
+    made = gpu_pod(name, percent, admit=False, **about)
+    return patch.apply(made, translate(made, POLICY, None, states=()).operations)
+
+
+async def test_a_bind_that_quotas_leave_no_room_for_is_refused_and_holds_nothing(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    world = World(fake, kube)
+    world.add_node("n1", *(device_entry(minor) for minor in range(4)))
+    for name in ("first", "second"):
+        world.add_pod(older(name))
+    world.see()
+    put_quota(fake, {KEY: "100"})
+    limited(world, fake)
+    assert (await world.bind("first", "n1")).allowed
+    refused = await world.bind("second", "n1")
+    assert (refused.code, refused.why) == (409, RefusalReason.QUOTA)
+    assert "Pod default/second is not bound: it does not state quota.koordgate.io/gpu" in refused.message
+    assert world.holders() == ["first"]
+    await world.idle()
+
+
+async def test_a_pod_does_not_get_more_than_was_counted_of_it(fake: FakeKube, kube: KubeClient) -> None:
+    world = World(fake, kube)
+    world.add_node("n1", device_entry(0))
+    asks = {"kubernetes.io/gpu-memory": "8Gi"}
+    made = pod(container(limits=asks, requests=asks), name="p", uid="uid-p")
+    world.add_pod(patch.apply(made, translate(made, POLICY, None, states=()).operations))
+    world.see()
+    put_quota(fake, {KEY: "100"})
+    limited(world, fake)
+    assert listed(fake) == {"uid-p": {CARDS: 10}}
+    world.add_node("n2", device_entry(0, "16Gi"))
+    world.see()
+    refused = await world.bind("p", "n2")
+    assert "more than quotas count of the Pod" in refused.message
+    assert (await world.bind("p", "n1")).allowed
+    await world.idle()
+
+
+def test_nobody_is_evicted_for_a_pod_that_may_have_to_wait(fake: FakeKube, kube: KubeClient) -> None:
+    world = World(fake, kube)
+    world.add_node("n1", device_entry(0))
+    world.add_pod(older("low", namespace="other"))
+    world.add_pod(older("high", priority=9))
+    world.see()
+    args = {"Pod": world.pod("high"), "NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "uid-low"}]}}}
+    assert world.parts.extender.preempt(args)["NodeNameToMetaVictims"] != {}
+    put_quota(fake, {KEY: "100"})
+    limited(world, fake)
+    assert world.parts.extender.preempt(args)["NodeNameToMetaVictims"] == {}
+
+
+async def test_no_room_is_held_for_a_gang_that_quotas_leave_no_room_for(fake: FakeKube, kube: KubeClient) -> None:
+    company = Company(fake, kube)
+    company.add_nodes(n1=4)
+    company.add(*(member(name, 2) for name in ("a", "b")))
+    company.see()
+    put_quota(fake, {KEY: "100"})
+    limited(company.one, fake)
+    await company.one.parts.gang_controller.round()
+    assert company.one.holders() == []
+    put_quota(fake, {KEY: "200"})
+    limited(company.one, fake)
+    company.pass_time(60)
+    await company.one.parts.gang_controller.round()
+    assert company.one.holders() == ["a", "b"]
+    await company.one.idle()
+
+
+async def test_pods_state_what_is_enforced_and_everything_where_they_are_only_observed(
+    fake: FakeKube, kube: KubeClient
+) -> None:
+    world = World(fake, kube)
+    put_quota(fake, {KEY: "100"})
+    QuotaFeed(world.parts.limits).put(fake.get(RESOURCE_QUOTAS.path("q", "default")))
+    assert world.parts._stated("default") == set(), "the API server does not enforce it yet"
+    assert world.parts._stated("elsewhere") == set()
+    assert world.parts._stated("kube-system") is None
+    limited(world, fake)
+    QuotaFeed(world.parts.limits).put(fake.get(RESOURCE_QUOTAS.path("q", "default")))
+    assert world.parts._stated("default") == {CARDS}
