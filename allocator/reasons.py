@@ -210,7 +210,7 @@ def _smaller(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
 
 def _fits_with_count(request: PodRequest, node: NodeSnapshot, of: ContainerAsk, count: int) -> bool:
     """Whether the Pod fits if one container asks for another number of devices."""
-    changed = of._replace(ask=replace(of.ask, count=count))
+    changed = replace(of, ask=replace(of.ask, count=count))
     containers = tuple(changed if one is of else one for one in request.containers)
     return _fits(replace(request, containers=containers), node)
 
@@ -218,7 +218,7 @@ def _fits_with_count(request: PodRequest, node: NodeSnapshot, of: ContainerAsk, 
 def _fits_scaled(request: PodRequest, node: NodeSnapshot, kind: DeviceType, percent: int) -> bool:
     """Whether the Pod fits if all containers ask for this part of what they ask of each device of a type."""
     containers = tuple(
-        one._replace(ask=_part(one.ask, percent)) if one.ask.type == kind else one for one in request.containers
+        replace(one, ask=_part(one.ask, percent)) if one.ask.type == kind else one for one in request.containers
     )
     return _fits(replace(request, containers=containers), node)
 

@@ -13,6 +13,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
+from itertools import chain
 from typing import Final
 
 from aiohttp import EMPTY_PAYLOAD, web
@@ -80,7 +81,7 @@ class Connections:
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                 "Content-Encoding: no body is decompressed; send it plain",
             )
-        elif sum(len(key) + len(value) for key, value in request.raw_headers) > MAX_HEAD:
+        elif sum(map(len, chain.from_iterable(request.raw_headers))) > MAX_HEAD:
             code = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             message = f"the request's head has more than {MAX_HEAD} bytes"
         else:

@@ -263,7 +263,8 @@ class DeviceAsk:
         return self.type.template(self.template).models if self.template else ()
 
 
-class ContainerAsk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
     """What one container asks of one type of device, and when it runs; or what a group of containers asks together."""
 
     name: str  # of the container, or of the group's first one

@@ -293,7 +293,7 @@ def wished(draw: st.DrawFn, containers: list[ContainerAsk], *, wishful: bool = T
     """A Pod of these containers, with or without wishes and CPUs."""
     kinds = list(PodRequest(tuple(containers)).types())
     how = draw(wishes(kinds)) if wishful else Wishes()
-    spread = [one._replace(ask=_hinted(one.ask, how.hint(one.ask.type.name))) for one in containers]
+    spread = [replace(one, ask=_hinted(one.ask, how.hint(one.ask.type.name))) for one in containers]
     return PodRequest(tuple(spread), draw(st.none() | cpu_asks()), how)
 
 
