@@ -315,9 +315,15 @@ class _Side:
         path = f"/api/v1/namespaces/{namespace}/resourcequotas"
         await self.admin.create(path, quota)
 
+        trial = at_home("trial", namespace, {"kubernetes.io/gpu": "50"}, nodeSelector={})
+
         async def counts() -> bool:
+            """Whether the API server enforces it, and koordgate has new Pods state what it limits."""
             found = await self.admin.get(f"{path}/cards")
-            return bool(found["status"].get("hard") == hard)
+            if found["status"].get("hard") != hard:
+                return False
+            made = await self.admin.create(f"/api/v1/namespaces/{namespace}/pods", trial, dryRun="All")
+            return self.replicas is None or self.counted.removeprefix("requests.") in str(made["spec"])
 
         await until(counts, f"the quota of {namespace} counts")
 
