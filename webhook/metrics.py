@@ -169,7 +169,7 @@ class WebhookMetrics:
         )
         self.loop_lag = Histogram(
             "koordgate_event_loop_lag_seconds",
-            "How late the event loop came to a look that is due every 10 ms; all requests wait meanwhile.",
+            "How late the event loop came to a look that is due every 50 ms; all requests wait meanwhile.",
             buckets=_FAST_BUCKETS,
             registry=registry,
         )
