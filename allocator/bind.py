@@ -52,9 +52,12 @@ class Decision:
     repeated: bool = False  # the Pod held this before; the bind was retried
 
 
+Deciding = Steps[tuple[Holdings | None, Decision]]
+
+
 def bind(
     pod: PodToBind, snapshot: Snapshot, now: int, mark: str, sent: Holding | None = None
-) -> Callable[[Holdings], Steps[tuple[Holdings | None, Decision]]]:
+) -> Callable[[Holdings], Deciding]:
     """Give a Pod its share of a node. A Pod whose holding still serves it gets the same share again.
 
     A holding that a bind was answered with is never replaced: the API server may still perform that bind. If it does
@@ -64,7 +67,7 @@ def bind(
     decisions of `place()`, all of them on the snapshot made at its beginning.
     """
 
-    def change(holdings: Holdings) -> Steps[tuple[Holdings | None, Decision]]:
+    def change(holdings: Holdings) -> Deciding:
         node = snapshot(holdings)
         others = node.without([pod.uid])
         held = holdings.get(pod.uid)

@@ -35,6 +35,7 @@ from webhook.view.podinfo import OtherPod, PodInfo, annotated_holding
 # The annotations of a Pod may have 256 KiB in all (Kubernetes, k8s.io/apimachinery/pkg/api/validation): beyond that, no
 # later update of the Pod is accepted, its status included.
 _MAX_ANNOTATIONS: Final = 64 * 1024
+_Deciding = Steps[Decided[Holding | Refusal]]  # an annotation within a function is evaluated at each of its calls
 
 
 class BindingWebhooks:
@@ -109,7 +110,7 @@ class BindingWebhooks:
         reason = Occasion.NAMED
         new = False
 
-        def change(holdings: Holdings) -> Steps[Decided[Holding | Refusal]]:
+        def change(holdings: Holdings) -> _Deciding:
             nonlocal reason, new
             changed, decided = yield from self._search_time.charging(pod.namespace, decide(holdings))
             new = changed is not None

@@ -12,8 +12,8 @@ _PERIOD_S: Final = 10.0
 class LoopLag:
     """Measures by how much a short sleep lasts too long.
 
-    A look is due every 50 ms. What holds the loop for longer is seen, less that at most; what does so for less is seen if
-    it happens often.
+    A look is due every 50 ms. What holds the loop for longer is seen, less that at most. What holds it for less is seen
+    if it does so often.
     `observe`: called with each measured lag, in seconds. `clock`: monotonic seconds. `sleep`: waits for seconds.
     """
 
