@@ -194,11 +194,11 @@ Numberings = tuple[Numbering, ...]
 
 def held_at(numberings: Numberings, time: int) -> Numberings:
     """Those that may have held at a time, in seconds since the epoch; none if that is not known."""
-    ends = (*(one.since for one in numberings[1:]), LATER + 1)
+    ends = (*(max(one.since - 1, one.after) for one in numberings[1:]), LATER)
     return tuple(
         one
         for at, (one, end) in enumerate(zip(numberings, ends, strict=False))
-        if (time >= one.since or (at and time > one.after)) and time < end
+        if (time >= one.since or (at and time > one.after)) and time <= end
     )
 
 
