@@ -30,6 +30,7 @@ from webhook.scheduling.bindings import BindingWebhooks
 from webhook.scheduling.contradiction import Contradictions
 from webhook.scheduling.extender import Extender
 from webhook.scheduling.fairness import SearchTime
+from webhook.scheduling.nominate import Nominator, kube_nominate
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, cpu_defaults, delivery_rules, read_mix, types_of
 from webhook.shadow.controller import ShadowController, ShadowParts
@@ -142,6 +143,17 @@ class Parts:
             answered=lambda answer: metrics.filter_answers.labels(answer).inc(),
             uncounted=gate.judges if gate is not None else lambda _pod: False,
         )
+        if self._kube is not None and scheduler.nominate_from:
+            self.extender.nominator = Nominator(
+                cluster,
+                self.ranking,
+                self._search_time,
+                scheduler.names,
+                scheduler.nominate_from,
+                kube_nominate(self._kube),
+                tried=lambda uid: self.extender.said_of(uid) is not None,
+                nominated=lambda how: metrics.nominations.labels(how).inc(),
+            )
         self.figures = ClusterFigures(
             Capacity(cluster, self.types),
             self._worth,

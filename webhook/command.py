@@ -183,6 +183,8 @@ class Replica:
         yield Service("reconciliation of claims", partial(parts.claim_controller.run_timer, every), after=done)
         yield Service("conflicts of adoption", partial(parts.adoption.run_timer, every), after=done)
         yield Service("records of nodes that are gone", partial(discarder.run, every), after=done)
+        if (nominator := parts.extender.nominator) is not None:
+            yield Service("nominations", nominator.run, after=done)
         yield Service("observed Pods", parts.shadow_controller.run, after=done)
 
     def _keeping(self) -> Iterator[Service]:

@@ -64,6 +64,13 @@ class WebhookMetrics:
             ["answer"],
             registry=registry,
         )
+        self.nominations = Counter(
+            "koordgate_nominations_total",
+            "Nodes that were nominated for waiting Pods: written; late (kube-scheduler had tried the Pod by then); "
+            "withdrawn (kube-scheduler did not come to the Pod).",
+            ["how"],
+            registry=registry,
+        )
         self.bind_wait = Histogram(
             "koordgate_bind_wait_seconds",
             "From when this replica first saw a Pod until its bind was decided.",

@@ -46,6 +46,12 @@ class Assumed:
                 self._freed(node)
         return node
 
+    def renew(self, uid: str) -> None:
+        """A Pod that was sent to a node is on its way there: its bind may take as long again."""
+        node, holding, _ = self._by_uid[uid]
+        self._by_uid[uid] = (node, holding, self._clock() + self._keep)
+        self._by_uid.move_to_end(uid)
+
     def node_of(self, uid: str) -> str:
         """The node that a Pod was sent to; "" for none."""
         known = self._by_uid.get(uid)

@@ -18,9 +18,11 @@ from allocator.vocabulary.devicetype import DeviceTypes
 from koordgate.breaks import at_once
 from webhook.boundedcache import BoundedCache
 from webhook.scheduling.fairness import Effort, SearchTime
+from webhook.scheduling.nominate import Nominator
 from webhook.scheduling.ranking import MAX_TOLD, Ranked, Ranking
 from webhook.shapes import PodShape, misshapen
 from webhook.view.cluster import ClusterView
+from webhook.view.nodeselection import PREFERRED
 from webhook.view.podinfo import PodInfo, read_pod_info
 
 MAX_EXTENDER_SCORE: Final = 10
@@ -29,7 +31,6 @@ _NEXT_WAIT_S: Final = 0.4  # from the beginning of one such wait to that of the 
 _MAX_ANSWER_BYTES: Final = 8 * 2**20  # of UIDs of Pods
 _UID_BYTES: Final = 300  # of one, beside its characters
 _MAX_LENGTH: Final = 200  # characters of the reason why a Pod fits nowhere
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Asked(NamedTuple):
@@ -79,6 +80,9 @@ class Extender:
     sake of quotas.
     """
 
+    # nominates nodes for the Pods that wait behind the one that is asked about; None where none are nominated
+    nominator: Nominator | None = None
+
     def __init__(  # noqa: PLR0913 keyword-only, with defaults
         self,
         cluster: ClusterView,
@@ -118,26 +122,15 @@ class Extender:
         if problem := pod.problem or pod.annotation_problem:  # the bind would refuse it as well
             self._remember(pod, Answer.UNREADABLE)
             return _fitting([], whole_nodes, {}, _unreadable(names, problem))
-        most = self._most_nodes if self._most_nodes is None or _prefers(spec) else 1
-        if self._all_or_nothing and pod.request.wishes.all_or_nothing:
-            takes = self._takes(pod, names)
-            if isinstance(takes, str):
-                self._remember(pod, Answer.GANG)
-                return _fitting([], whole_nodes, dict.fromkeys(names, takes), {})
-            names, most = takes, 1
-        elif len(held_on := self._cluster.held.nodes_of(pod.uid)) >= MAX_UNBOUND:  # the bind refuses other nodes
-            candidates, names = names, [name for name in names if name in held_on]
-            if not names:
-                self._remember(pod, Answer.BOUND_ELSEWHERE)
-                waits = f"only the nodes that it was given room on are open to it: {', '.join(held_on)}"
-                return _fitting([], whole_nodes, dict.fromkeys(candidates, waits), {})
-        # With one node named, kube-scheduler's own scoring cannot avoid nodes tainted PreferNoSchedule.
-        shunned = self._cluster.nodes.shunned(spec.get("tolerations"))
-        ranked = yield from self._ranking.search(pod, names, most, shunned, effort)
+        among, refused = self._among(pod, names)
+        if refused:
+            self._remember(pod, refused[0])
+            return _fitting([], whole_nodes, dict.fromkeys(names, refused[1]), {})
+        wants_several = self._most_nodes is None or _prefers(spec)
+        most = self._most_nodes if wants_several and not self._is_held_for(pod) else 1
+        ranked = yield from self._ranked(pod, among, most, spec.get("tolerations"), effort)
         if ranked.interrupted:
             self._interrupted("namespace" if effort.why else "time")
-        if most == 1 and ranked.named and pod.uid and not self._cluster.pods.is_over(pod.uid):
-            self._ranking.send(pod, ranked.named[0])
         # kube-scheduler evicts nobody from a node that is not in the answer: the Pod may fit there as it is.
         failed: dict[str, str] = {}
         never: dict[str, str] = {}
@@ -147,6 +140,35 @@ class Extender:
             (never if permanent else failed)[name] = text
         self._remember(pod, _answer(ranked, failed))
         return _fitting(list(ranked.named), whole_nodes, failed, never)
+
+    def _ranked(
+        self, pod: PodInfo, names: Sequence[str], most: int | None, tolerations: object, effort: Effort
+    ) -> Steps[Ranked]:
+        if len(names) == 1 and most == 1 and self._ranking.keeps(pod, names[0], effort):  # it was nominated
+            return Ranked(tuple(names), {})
+        # With one node named, kube-scheduler's own scoring cannot avoid nodes tainted PreferNoSchedule.
+        shunned = self._cluster.nodes.shunned(tolerations)
+        ranked = yield from self._ranking.search(pod, names, most, shunned, effort)
+        if not ranked.named and self.nominator is not None and self.nominator.gives_way(pod.priority):
+            ranked = yield from self._ranking.search(pod, names, most, shunned, effort)
+        if most == 1 and ranked.named and pod.uid and not self._cluster.pods.is_over(pod.uid):
+            self._ranking.send(pod, ranked.named[0])
+        return ranked
+
+    def _is_held_for(self, pod: PodInfo) -> bool:
+        """Whether a Pod may go only where room is held for its whole gang."""
+        return self._all_or_nothing and pod.request.wishes.all_or_nothing
+
+    def _among(self, pod: PodInfo, names: Sequence[str]) -> tuple[Sequence[str], tuple[Answer, str] | None]:
+        """The candidates that what a Pod holds leaves open to it; or why there are none."""
+        if self._is_held_for(pod):
+            takes = self._takes(pod, names)
+            return ((), (Answer.GANG, takes)) if isinstance(takes, str) else (takes, None)
+        if len(held_on := self._cluster.held.nodes_of(pod.uid)) < MAX_UNBOUND:
+            return names, None
+        among = [name for name in names if name in held_on]  # the bind refuses other nodes
+        waits = f"only the nodes that it was given room on are open to it: {', '.join(held_on)}"
+        return among, None if among else (Answer.BOUND_ELSEWHERE, waits)
 
     def _takes(self, pod: PodInfo, names: Sequence[str]) -> list[str] | str:
         """The candidates where room is held for a Pod with its whole gang; why there are none where there are none."""
@@ -166,6 +188,8 @@ class Extender:
         """
         asked = self._read(args)
         before = self.said_of(asked.uid)
+        if asked.pod is not None and self.nominator is not None:
+            self.nominator.asked(asked.pod, asked.names)
         answer = await self._filter_paced(asked)
         again = Answer.FITS not in {before, self.said_of(asked.uid)} and before is not None
         return await self._filter_paced(asked) if again and await self._news() else answer
@@ -391,7 +415,7 @@ def _prefers(spec: Mapping[str, Any]) -> bool:
     """Whether a Pod prefers some nodes to others, which only kube-scheduler's own scoring takes into account."""
     affinity = spec.get("affinity")
     parts = affinity.values() if isinstance(affinity, dict) else ()
-    preferred = any(isinstance(part, dict) and part.get(_PREFERRED) for part in parts)
+    preferred = any(isinstance(part, dict) and part.get(PREFERRED) for part in parts)
     return preferred or bool(spec.get("topologySpreadConstraints"))
 
 

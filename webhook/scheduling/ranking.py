@@ -231,6 +231,15 @@ class Ranking:
         self.assumed.put(node, holding)
         return holding
 
+    def keeps(self, pod: PodInfo, node: str, effort: Effort) -> bool:
+        """Whether a Pod was sent to a node and still fits there; it is then expected there for as long again."""
+        if self.assumed.node_of(pod.uid) != node:
+            return False
+        if isinstance(self.verdict(node, self.wanted(pod), pod.uid, effort), Refusal):
+            return False
+        self.assumed.renew(pod.uid)
+        return True
+
     def wanted(self, pod: PodInfo) -> PodRequest:
         """What a Pod asks for now; one of a gang leaves room for the others of the gang that still wait."""
         _, waiting = self._gang(pod)

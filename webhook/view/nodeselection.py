@@ -10,7 +10,9 @@ from typing import Any, Final
 import orjson
 
 UNSCHEDULABLE: Final[Mapping[str, str]] = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"  # the effect of a taint that keeps Pods off where others will do
+_STEERING: Final = ("topologySpreadConstraints", "resourceClaims")
 _MAX_LOOKS: Final = 20_000  # at the terms of one selection: some 20 ms
 _MAX_LABELS: Final = 100_000  # of nodes that are compared first: some 10 ms
 _VALUES_A_LOOK: Final = 16
@@ -69,9 +71,29 @@ def selects(spec: Mapping[str, Any]) -> bool:
 
 
 def selection_of(spec: Mapping[str, Any]) -> bytes:
-    """Write the parts of a Pod's spec that `may_land` and `tolerated` read, as JSON; equal parts give equal text."""
-    parts = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations") if spec.get(key)}
+    """Write the parts of a Pod's spec that choose among nodes, as JSON; equal parts give equal text.
+
+    `may_land` and `tolerated` read the first three of them.
+    """
+    parts = {key: spec[key] for key in ("nodeSelector", "affinity", "tolerations", *_STEERING) if spec.get(key)}
+    if _has_claims(spec):
+        parts["volumes"] = True
     return orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
+
+
+def simple(selection: Mapping[str, Any]) -> bool:
+    """Whether a Pod's selectors and tolerations say all nodes that it may go to, and it prefers none of them.
+
+    `selection`: as `selection_of` writes it. Other Pods, volumes or claims may have a say too.
+    """
+    affinity = selection.get("affinity") or {}
+    steered = {*selection, *affinity} - {"nodeSelector", "tolerations", "affinity", "nodeAffinity"}
+    return not steered and not (affinity.get("nodeAffinity") or {}).get(PREFERRED)
+
+
+def _has_claims(spec: Mapping[str, Any]) -> bool:
+    """Whether a Pod has volumes that may be of some nodes only."""
+    return any("persistentVolumeClaim" in one or "ephemeral" in one for one in spec.get("volumes") or ())
 
 
 def tolerated(taint: Mapping[str, Any], tolerations: object) -> bool:

@@ -73,7 +73,7 @@ class PodInfo:
     containers: ContainerNames = NO_NAMES  # by name
     # by which resources that are not read here another product would give it devices of koordgate's
     takes: tuple[Taken, ...] = ()
-    # what selects nodes for it, as JSON (see `selection_of`), if its gang is bound as a whole; else empty
+    # what selects nodes for it, as JSON (see `selection_of`), until it is bound, or if its gang is bound as a whole
     selection: bytes = b""
     # the device resources, and those that only quotas count, that its containers request
     states: tuple[str, ...] = ()
@@ -207,7 +207,7 @@ def read_pod_info(
         takes=taken_by_others(spec, types) if not asked[0] and not spec.get("nodeName") else (),
         maker=maker_of(metadata),
         containers=ContainerNames(*(_container_names(spec, of) for of in ("initContainers", "containers"))),
-        selection=selection_of(spec) if asked[1].wishes.all_or_nothing else b"",
+        selection=selection_of(spec) if not spec.get("nodeName") or asked[1].wishes.all_or_nothing else b"",
         states=known.states if known is not None and known.uid == metadata["uid"] else _states(spec, types),
         scope=read_scope(spec),
     )

@@ -1,6 +1,7 @@
 """Our Pods by name, by UID, by node and by gang; which wait and which ended; and which Pods are not ours."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, TypeVar
@@ -13,6 +14,7 @@ from webhook.view.loads import NodeLoads
 from webhook.view.podinfo import OtherPod, PodInfo
 from webhook.view.typical import SeenMix
 
+_MAX_NEWCOMERS: Final = 16_384  # of more, the first are forgotten
 _MAX_ENDED: Final = 16_384  # UIDs of ended Pods; the ledger lets go of what each held within milliseconds
 _NOBODY: Final[Mapping[str, PodInfo]] = {}
 T = TypeVar("T")
@@ -37,6 +39,8 @@ class PodTable:
         self.moved: Callable[[PodInfo | None, PodInfo | None], object] = lambda _known, _pod: None
         # returns the revision up to which every change of a Pod has been taken in
         self.revision: Callable[[], int] = lambda: 0
+        # UIDs of those that kube-scheduler may try, in the order in which they came; whoever takes one takes it away
+        self.newcomers: deque[str] = deque(maxlen=_MAX_NEWCOMERS)
         self._clock = clock
         self._changes = changes
         self._loads = loads
@@ -92,6 +96,8 @@ class PodTable:
             self._take_out(known)
         if pod is not None:
             self._put_in(pod, self._clock() if since is None else since)
+            if _may_be_tried(pod) and not (same and known is not None and _may_be_tried(known)):
+                self.newcomers.append(pod.uid)
         self._loads.move(known.counted if known else None, pod.counted if pod else None)
         if self._mix is not None:
             self._mix.move(known, pod)
@@ -232,6 +238,10 @@ class PodTable:
 
 def _waits(pod: PodInfo) -> bool:
     return pod.asks and not pod.node and not pod.finished
+
+
+def _may_be_tried(pod: PodInfo) -> bool:
+    return _waits(pod) and not (pod.gated or pod.gates)
 
 
 def _leave(groups: dict[str, dict[str, T]], group: str, uid: str) -> None:
