@@ -505,6 +505,8 @@ class FakeKube:
             return self._create(where, patch, dry=dry)
         old = self._find(where)
         if content_type == "application/json-patch+json":
+            # To the API server what is not there is null.
+            patch = [one for one in patch if not (one["op"] == "test" and one["value"] is None and _lacks(old, one))]
             try:
                 new = jsonpatch.apply_patch(copy.deepcopy(old), patch)
             except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
@@ -592,6 +594,10 @@ class FakeKube:
         finally:
             self.watchers.remove(watcher)
         return response
+
+
+def _lacks(obj: Raw, operation: Raw) -> bool:
+    return jsonpatch.JsonPointer(operation["path"]).resolve(obj, None) is None
 
 
 def merged(old: Any, patch: Any) -> Any:

@@ -107,6 +107,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
             "preference": "leastRequested",
             "preferenceClasses": ["cpu", "memory", "gpu"],
             "mostNodes": 0,
+            "nominateFrom": 0,
             "percentageOfNodesToScore": 0,
         },
         "cpus": {

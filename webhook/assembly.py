@@ -129,7 +129,7 @@ class Parts:
         settings, metrics, cluster = self.settings, self.metrics, self.cluster
         scheduler = settings.scheduler
         self._contradicted = Contradictions(metrics.index_contradictions.inc)
-        assumed = Assumed(time.monotonic, scheduler.assume_seconds, self._released)
+        assumed = Assumed(self._monotonic, scheduler.assume_seconds, self._released)
         self.ranking = self._ranking(cluster, assumed)
         gate = self._quotas()
         self.extender = Extender(

@@ -15,6 +15,12 @@ _ADMISSION: Final = "admissionregistration.k8s.io"
 _DEVICES: Final = ("scheduling.koordinator.sh", "devices")
 _TOPOLOGIES: Final = ("topology.node.k8s.io", "noderesourcetopologies")
 _POD_GROUPS: Final = ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
+_QUOTAS: Final = (
+    ("", "limitranges", _WATCH),
+    ("", "resourcequotas", (*_READ, "create", "update", "delete")),
+)
+_CLAIMS: Final = (("resource.k8s.io", "resourceclaims", _READ), ("resource.k8s.io", "resourceslices", _WATCH))
+_TAINT_RULES: Final = (("resource.k8s.io", "devicetaintrules", (*_WATCH, "create", "delete")),)
 _REVIEWS: Final = (
     ("authentication.k8s.io", "tokenreviews", ("create",)),
     ("authorization.k8s.io", "subjectaccessreviews", ("create",)),
@@ -41,17 +47,16 @@ def _webhook(settings: WebhookSettings) -> Iterator[Right]:
         ("", "events", ("create",)),
         ("", "nodes/status", ("patch",)),
     ]
-    if settings.gangs.all_or_nothing:
-        rules.append(("", "pods", ("patch",)))
-    if settings.quota.enabled:
-        rules += [("", "limitranges", _WATCH), ("", "resourcequotas", (*_READ, "create", "update", "delete"))]
-    if settings.dra.enabled:
-        rules += [("resource.k8s.io", "resourceclaims", _READ), ("resource.k8s.io", "resourceslices", _WATCH)]
-    if settings.headroom.mode != "none":
-        rules.append(("", "nodes", ("get", "patch")))
-    if settings.dra.enabled and settings.dra.taints:
-        rules.append(("resource.k8s.io", "devicetaintrules", (*_WATCH, "create", "delete")))
-    rules += _REVIEWS if settings.map.enabled else ()
+    for asked, more in (
+        (settings.scheduler.nominate_from, (("", "pods/status", ("patch",)),)),
+        (settings.gangs.all_or_nothing, (("", "pods", ("patch",)),)),
+        (settings.quota.enabled, _QUOTAS),
+        (settings.dra.enabled, _CLAIMS),
+        (settings.headroom.mode != "none", (("", "nodes", ("get", "patch")),)),
+        (settings.dra.enabled and settings.dra.taints, _TAINT_RULES),
+        (settings.map.enabled, _REVIEWS),
+    ):
+        rules += more if asked else ()
     for group, resource, verbs in rules:
         yield from (Right(account, verb, group, resource) for verb in verbs)
     for resource, name in (

@@ -68,6 +68,7 @@ EVERY_SETTING: Final[dict[str, Any]] = {
         "name": "gpu-scheduler",
         "username": "someone@example.com",
         "mostNodes": 3,
+        "nominateFrom": 50,
         "clientCertificates": False,
         "commonName": "gpu-scheduler",
         "preference": "mostBalanced",

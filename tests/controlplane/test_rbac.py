@@ -49,6 +49,7 @@ ACCOUNTS = ("koordgate", "koord-scheduler", "koordgate-reporter")
 VALUES = {
     "gangs": {"allOrNothing": True},
     "dra": {"taints": True},
+    "scheduler": {"nominateFrom": 1},
     "reporter": {"kubelet": {"configz": True}},
 }
 TEAM, LIMITED = "team", "limited"
@@ -187,6 +188,7 @@ async def works(audited: Audited, admin: AdminClient, workdir: Path) -> None:
         await admin.delete(pods_path(TEAM, "gang"), gracePeriodSeconds="0")
         await untainted(audited, admin)
         await claims(audited, admin)
+        await nominations(audited, admin)
         spoilt = device_object("wide", [{"type": "gpu", "id": "x", "minor": -1, "health": True, "resources": {}}])
         await admin.apply(spoilt)  # an Event on it
         await admin.delete("/api/v1/nodes/wide")
@@ -205,6 +207,21 @@ async def untainted(audited: Audited, admin: AdminClient) -> None:
         return not await admin.items(audited.rules)
 
     await until(no_rules, "no card is tainted")
+
+
+async def nominations(audited: Audited, admin: AdminClient) -> None:
+    """Create Pods, many at once, until a node was nominated for one that waits behind others."""
+    share, home = {"kubernetes.io/gpu": "5"}, {"nodeSelector": {"koordgate.test/home": "wide"}}
+    names = [f"burst-{number}" for number in range(16)]
+
+    async def nominated() -> bool:
+        await create(admin, [at_home(name, TEAM, share, **home) for name in names])
+        for name in names:
+            await bound(admin, TEAM, name)
+            await admin.delete(pods_path(TEAM, name), gracePeriodSeconds="0")
+        return ("koordgate", "", "pods/status", "patch") in audited.asked("allow")
+
+    await until(nominated, "a node was nominated for a Pod")
 
 
 async def claims(audited: Audited, admin: AdminClient) -> None:

@@ -21,7 +21,7 @@ GROUP = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = [f"{GROUP}/{kind}webhookconfigurations/{chart.RELEASE}" for kind in ("mutating", "validating")]
 SECRETS = f"/api/v1/namespaces/{chart.NAMESPACE}/secrets"
 NODE = "/api/v1/nodes/node-1"
-WEBHOOK, GATES = "koordgate-webhook", "koordgate-gates"
+WEBHOOK, GATES, NOMINATIONS = "koordgate-webhook", "koordgate-gates", "koordgate-nominations"
 CA = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "QQ=="}
 
 
@@ -260,3 +260,58 @@ async def test_with_its_gate_nothing_else_of_a_pod_may_be_changed(root: AdminCli
         assert refusals in {GATES, "koordgate-allocations"}, what
     lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     assert not await refusal(thief.patch(path, lift, JSON_PATCH))
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def status(root: AdminClient) -> AsyncIterator[str]:
+    """The status of a Pod that waits, with a condition."""
+    path = pods_path("team", "waits")
+    await root.create(pods_path("team"), pod("waits", "team", {"cpu": "1"}))
+    await root.patch(f"{path}/status", {"status": {"conditions": [CONDITION], "message": "kept"}})
+    yield f"{path}/status"
+    await root.delete(path, {"gracePeriodSeconds": 0})
+
+
+CONDITION = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+STARTED = {"name": "main", "image": "none", "imageID": "none", "ready": True, "restartCount": 0}
+NOMINATED = "/status/nominatedNodeName"
+
+
+async def test_a_node_may_be_nominated_for_a_pod_and_the_nomination_be_changed_and_withdrawn(
+    thief: AdminClient, status: str
+) -> None:
+    """As the API server reads a test: what is not there is null."""
+    for before, change in (
+        (None, {"op": "add", "path": NOMINATED, "value": "node-1"}),
+        ("node-1", {"op": "replace", "path": NOMINATED, "value": "node-2"}),
+        ("node-2", {"op": "remove", "path": NOMINATED}),
+    ):
+        test = {"op": "test", "path": NOMINATED, "value": before}
+        assert not await refusal(thief.patch(status, [test, change], JSON_PATCH))
+        with pytest.raises(ApiError):
+            await thief.patch(status, [test, change], JSON_PATCH)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": "replace", "path": "/status/phase", "value": "Failed"},
+        {"op": "replace", "path": "/status/message", "value": "changed"},
+        {"op": "remove", "path": "/status/message"},
+        {"op": "add", "path": "/status/reason", "value": "Evicted"},
+        {"op": "replace", "path": "/status/conditions/0/status", "value": "True"},
+        {"op": "remove", "path": "/status/conditions"},
+        {"op": "add", "path": "/status/podIP", "value": "10.0.0.1"},
+        {"op": "add", "path": "/status/containerStatuses", "value": [STARTED]},
+        {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}},
+        {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}},
+        {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/held"]},
+    ],
+    ids=lambda change: f"{change['op']} {change['path']}",
+)
+async def test_beside_a_nomination_nothing_of_a_pods_status_may_be_changed(
+    root: AdminClient, thief: AdminClient, status: str, change: JsonObject
+) -> None:
+    for operations in ([change], [{"op": "add", "path": NOMINATED, "value": "node-1"}, change]):
+        assert await refusal(thief.patch(status, operations, JSON_PATCH, dryRun="All")) == NOMINATIONS
+    assert not await refusal(root.patch(status, [change], JSON_PATCH, dryRun="All")), "others may"

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.view.nodeselection import may_land, selected, selects, tolerated
+from webhook.view.nodeselection import may_land, selected, selection_of, selects, simple, tolerated
 
 LABELS = {"zone": "a", "gpu": "t4", "cards": "4", "negative": "-3", "empty": "", "int64": "-9223372036854775808"}
 Raw = dict[str, Any]
@@ -159,6 +160,46 @@ def test_a_daemonset_pod_selects_and_a_plain_one_does_not() -> None:
     assert selects({"nodeSelector": {"a": "b"}})
     assert not selects({"nodeSelector": {}, "affinity": {"podAntiAffinity": {}}})
     assert not selects({})
+
+
+PREFERS: Raw = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_simple"),
+    [
+        ({}, True),
+        ({"containers": [], "priority": 7}, True),
+        ({"nodeSelector": {"zone": "a"}}, True),
+        ({"tolerations": [{"operator": "Exists"}]}, True),
+        (required(expressions(("zone", "In", ["a"]))), True),
+        ({"affinity": {"nodeAffinity": {}}}, True),
+        ({"affinity": {"nodeAffinity": None}}, True),
+        ({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}, True),
+        ({"topologySpreadConstraints": [], "resourceClaims": None, "volumes": []}, True),
+        ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "c"}}]}, True),
+        ({"affinity": {"nodeAffinity": PREFERS}}, False),
+        ({"affinity": {"podAffinity": PREFERS}}, False),
+        ({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}, False),
+        ({"affinity": {"nodeAffinity": {}, "podAffinity": PREFERS}}, False),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, False),
+        ({"resourceClaims": [{"name": "c"}]}, False),
+        ({"volumes": [{"name": "v", "emptyDir": {}}, {"persistentVolumeClaim": {"claimName": "c"}}]}, False),
+        ({"volumes": [{"name": "v", "ephemeral": {}}, {"name": "w", "emptyDir": {}}]}, False),
+    ],
+)
+def test_selectors_and_tolerations_are_simple_and_all_else_that_steers_is_not(spec: Raw, *, is_simple: bool) -> None:
+    assert simple(orjson.loads(selection_of(spec))) is is_simple
+
+
+def test_a_selection_is_the_same_text_in_any_order_and_differs_by_what_steers() -> None:
+    tolerations = [{"key": "gpu", "operator": "Exists"}]
+    one = {"nodeSelector": {"a": "1", "b": "2"}, "tolerations": tolerations, "containers": [1]}
+    other = {"containers": [2], "tolerations": tolerations, "nodeSelector": {"b": "2", "a": "1"}}
+    assert selection_of(one) == selection_of(other)
+    more: list[Raw] = [{"topologySpreadConstraints": [{}]}, {"resourceClaims": [{}]}, {"volumes": [{"ephemeral": {}}]}]
+    assert len({selection_of({**one, **part}) for part in ({}, {"nodeSelector": {"a": "1"}}, *more)}) == 5
+    assert may_land(orjson.loads(selection_of(one)), "n1", {"a": "1", "b": "2"})
 
 
 NAMES = st.sampled_from([*LABELS, "absent"])

@@ -191,6 +191,8 @@ class Extender:
         if asked.pod is not None and self.nominator is not None:
             self.nominator.asked(asked.pod, asked.names)
         answer = await self._filter_paced(asked)
+        if self.nominator is not None:
+            self.nominator.answered()
         again = Answer.FITS not in {before, self.said_of(asked.uid)} and before is not None
         return await self._filter_paced(asked) if again and await self._news() else answer
 

@@ -98,6 +98,9 @@ class Nominator:
             self._kinds.move_to_end(key)
             while len(self._kinds) > _KINDS:
                 self._kinds.popitem(last=False)
+
+    def answered(self) -> None:
+        """That Pod is decided, so those that wait behind it may take what it left."""
         if self._kinds and len(self._ahead) <= _AHEAD - _BATCH and self._cluster.pods.newcomers:
             self._woken.set()
 
@@ -118,7 +121,10 @@ class Nominator:
             self._woken.clear()
             await self._withdraw()
             while pods := self._next():
-                await asyncio.gather(*[self._nominate(pod, kind) for pod, kind in pods])
+                async with asyncio.TaskGroup() as writes:
+                    for pod, kind in pods:  # one after another, as otherwise the last may take the place of the first
+                        if node := await self._send(pod, kind):
+                            writes.create_task(self._nominate(pod, node))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TICK_S if self._ahead else None):
                     await self._woken.wait()
@@ -132,11 +138,12 @@ class Nominator:
         looked_at = [newcomers.popleft() for _ in range(min(_LOOKED_AT, len(newcomers)))]
         pods = [pod for pod in map(self._cluster.pods.by_uid, looked_at) if pod is not None and self._waits(pod)]
         known = [(pod, kind) for pod in pods if (kind := self._kinds.get((pod.selection, pod.requests)))]
-        known = sorted((one for one in known if now < one[1].until), key=lambda one: -one[0].priority)
-        chosen = known[: min(_BATCH, _AHEAD - len(self._ahead))]
+        fresh = sorted((one for one in known if now < one[1].until), key=lambda one: -one[0].priority)
+        chosen = fresh[: min(_BATCH, _AHEAD - len(self._ahead))]
         taken = {pod.uid for pod, _ in chosen}
         rest = [pod.uid for pod in pods if pod.uid not in taken]
-        newcomers.extendleft(reversed(rest[-(_LOOKED_AT - _BATCH) :]))
+        hide_others = newcomers and not known  # Pods of kinds that nobody asks about: the first of them are forgotten
+        newcomers.extendleft(reversed(rest[_BATCH:] if hide_others else rest))
         return chosen
 
     def _waits(self, pod: PodInfo) -> bool:
@@ -145,12 +152,18 @@ class Nominator:
             return False
         return pod.scheduler_name in self._schedulers and pod.uid != self._asking and not self._tried(pod.uid)
 
-    async def _nominate(self, pod: PodInfo, kind: _Kind) -> None:
+    async def _send(self, pod: PodInfo, kind: _Kind) -> str:
+        """Send a Pod to the best node, and return that; "" where there is none."""
+        if not self._waits(pod):  # any more: a search would give its place away
+            return ""
         search = partial(self._ranking.search, pod, kind.names, 1, kind.shunned)
         found = await self._search_time.within(pod.namespace, search)
         if not found.named or not self._waits(pod) or self._ranking.send(pod, found.named[0]) is None:
-            return
-        self._ahead[pod.uid] = node = found.named[0]
+            return ""
+        self._ahead[pod.uid] = found.named[0]
+        return found.named[0]
+
+    async def _nominate(self, pod: PodInfo, node: str) -> None:
         if await self._write(pod, "", node):
             self._nominated("written" if pod.uid in self._ahead else "late")
         elif self._ahead.pop(pod.uid, "") and self._ranking.assumed.node_of(pod.uid) == node:
@@ -160,7 +173,8 @@ class Nominator:
         """Take back nominations of Pods that kube-scheduler did not come to: their places are not kept any longer."""
         lost = [(uid, node) for uid, node in self._ahead.items() if self._ranking.assumed.node_of(uid) != node]
         for uid, node in lost:
-            del self._ahead[uid]
+            if not self._ahead.pop(uid, ""):  # kube-scheduler has asked about it meanwhile
+                continue
             pod = self._cluster.pods.by_uid(uid)
             if pod is not None and self._waits(pod) and await self._write(pod, node, ""):
                 self._nominated("withdrawn")
