@@ -266,10 +266,8 @@ class Parts:
         if not self.modes.enforced(namespace):
             return None
         limits = self.limits.of(namespace)
-        ranged = {one.resource for one in limits.ranges}
-        return ranged | {
-            name for name in limits.counted if self._kube is None or self.unstated.settled(namespace, name)
-        }
+        counted = limits.counted if self._kube is None else self.unstated.counted(namespace)
+        return counted.union(one.resource for one in limits.ranges)
 
     def _controllers(self) -> None:
         """What corrects the ledger beside requests, and tends gangs."""

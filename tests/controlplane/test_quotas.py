@@ -29,6 +29,7 @@ GPU = f"requests.{DOMAIN}/gpu"
 CPUS = f"requests.{DOMAIN}/cpus"
 PATIENCE = 10  # Pods that ended since
 HONEST = 5
+WAVES = 40
 _NUMBERS = itertools.count(1)
 
 
@@ -407,7 +408,7 @@ async def bound(root: AdminClient, team: str) -> set[str]:
 
 
 class Storm:
-    """Creates Pods of a card each, and counts the cards that the namespace holds, until it is over."""
+    """Creates Pods of a card each, four at a time, and counts the cards that the namespace holds until it is over."""
 
     def __init__(self, root: AdminClient, team: str) -> None:
         self.made = 0
@@ -425,7 +426,7 @@ class Storm:
         return self.made >= 8
 
     async def rage(self) -> None:
-        while not self._over:
+        for _ in range(WAVES):
             await asyncio.gather(*(self.create() for _ in range(4)))
 
     async def watch(self) -> None:

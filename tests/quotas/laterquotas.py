@@ -115,7 +115,6 @@ class Replica:
         self.pods.revision = lambda: self._seen
         written = written_names(BUILT_IN, "kubernetes.io")
         self.unstated = Unstated(self.table, self.pods, written, lambda _namespace: True, lambda: None, catch_up=0)
-        self.table.changed = lambda key: self.unstated.look(key[0])
         self.gate = QuotaGate(
             cast("KubeClient", None),  # it is given what it would read
             self.table,
@@ -150,7 +149,7 @@ class Replica:
 
     def states(self) -> bool:
         """Whether it has new Pods state what quotas count."""
-        return bool(self.table.of(NAMESPACE).counted) and self.unstated.settled(NAMESPACE, CARDS)
+        return CARDS in self.unstated.counted(NAMESPACE)
 
     def mend(self, name: str) -> None:
         """What its controller does for one quota, with one write that is bound to what it has seen."""

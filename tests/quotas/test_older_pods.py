@@ -135,6 +135,16 @@ def enforce(fake: FakeKube, used: int = 0) -> None:
             fake.put(TEAM, {**found, "status": {"hard": dict(found["spec"]["hard"]), "used": counted}})
 
 
+async def admitted_soon(one: Replica, name: str) -> PodInfo:
+    """What a Pod gets once the replica has seen the quotas as they are."""
+    found = one.pods.get("default", name)
+    assert found is not None
+    await until(lambda: isinstance(one.gate.judge(found, one.table.quotas("default")), PodInfo))
+    admitted = await one.admit(name)
+    assert isinstance(admitted, PodInfo)
+    return admitted
+
+
 async def test_a_quota_of_ones_own_has_a_mirror_only_while_older_pods_are_there(
     fake: FakeKube, kube: KubeClient
 ) -> None:
@@ -202,6 +212,20 @@ async def test_a_bound_pod_counts_what_it_holds_and_its_own_cpus(fake: FakeKube,
         assert limit(fake, "requests.quota.koordgate.io/cpus") == "5"
 
 
+async def test_a_bound_pod_that_withholds_its_card_counts_as_a_whole_one(fake: FakeKube, kube: KubeClient) -> None:
+    amounts = {"kubernetes.io/gpu-core": "1", "kubernetes.io/gpu-memory-ratio": "1"}
+    shown = {"gpu": [{"minor": 0, "id": gpu(0).id, "resources": {**amounts, "kubernetes.io/gpu-memory": "1Gi"}}]}
+    alone = make_pod("alone", 1, states=False, node="n")
+    alone["metadata"]["annotations"] = {
+        "scheduling.koordinator.sh/device-allocated": json.dumps(shown),
+        "scheduling.koordinator.sh/device-allocate-hint": json.dumps({"gpu": {"exclusivePolicy": "DeviceLevel"}}),
+    }
+    put_pod(fake, alone)
+    put_quota(fake, {KEY: "400"})
+    async with replicas(kube):
+        assert limit(fake) == "300"
+
+
 async def test_a_pod_that_waits_is_bound_in_its_turn_once_the_api_server_enforces_the_rest(
     fake: FakeKube, kube: KubeClient
 ) -> None:
@@ -214,8 +238,7 @@ async def test_a_pod_that_waits_is_bound_in_its_turn_once_the_api_server_enforce
         assert listed(fake) == {f"uid-{name}": {CARDS: 200} for name in ("first", "second")}
         assert "until the API server enforces the rest" in str(await one.admit("first"))
         enforce(fake)
-        admitted = await one.admit("first")
-        assert isinstance(admitted, PodInfo)
+        admitted = await admitted_soon(one, "first")
         assert dict(admitted.request.most) == {CARDS: 200}
         refused = await one.admit("second")
         assert refused == (
@@ -226,7 +249,7 @@ async def test_a_pod_that_waits_is_bound_in_its_turn_once_the_api_server_enforce
         fake.remove(PODS.path("runs", "default"))
         await until(lambda: limit(fake) == "0" and one.pods.get("default", "runs") is None)
         enforce(fake, used=0)
-        assert isinstance(await one.admit("second"), PodInfo)
+        await admitted_soon(one, "second")
         enforce(fake, used=50)
         assert "50 of it is counted" in str(await one.admit("second"))
 
@@ -245,7 +268,11 @@ async def test_a_pod_that_is_not_judged_costs_no_read(fake: FakeKube, kube: Kube
         assert await one.admit("states") is one.pods.get("default", "states")
         assert await one.gate.admit(other, 5) is other
         assert len(fake.seen("list", "resourcequotas")) == before
-        await one.admit("older")
+        assert isinstance(await one.admit("older"), str)
+        assert len(fake.seen("list", "resourcequotas")) == before, "it has to wait"
+        enforce(fake)
+        await until(lambda: CARDS in one.unstated.counted("default"))
+        assert isinstance(await one.admit("older"), PodInfo)
         assert len(fake.seen("list", "resourcequotas")) == before + 1
 
 
@@ -257,7 +284,7 @@ async def test_a_replica_that_has_seen_less_than_the_writer_of_a_mirror_neither_
     async with replicas(kube) as (one,):
         await until(lambda: limit(fake) == "200")
         enforce(fake)
-        assert isinstance(await one.admit("waits"), PodInfo)
+        await admitted_soon(one, "waits")
         one.pods.revision = lambda: 0
         assert await one.admit("waits") == (
             f"it does not state {CARDS}, because it was created before ResourceQuota q limited that: it waits until "
@@ -296,14 +323,14 @@ async def test_a_pod_states_what_a_quota_limits_once_the_api_server_enforces_the
         put_quota(fake, {KEY: "300"})
         await until(lambda: limit(fake) == "200")
         await until(lambda: one.table.quota(("default", "q.koordgate")))
-        assert not one.unstated.settled("default", CARDS)
+        assert CARDS not in one.unstated.counted("default")
         enforce(fake)
-        await until(lambda: one.unstated.settled("default", CARDS))
+        await until(lambda: CARDS in one.unstated.counted("default"))
         put_pod(fake, make_pod("late", 100, states=False))
-        await until(lambda: not one.unstated.settled("default", CARDS))
+        await until(lambda: CARDS not in one.unstated.counted("default"))
         await until(lambda: limit(fake) == "100")
         enforce(fake)
-        await until(lambda: one.unstated.settled("default", CARDS))
+        await until(lambda: CARDS in one.unstated.counted("default"))
 
 
 async def test_a_quota_whose_mirror_cannot_be_made_stops_nobody(fake: FakeKube, kube: KubeClient) -> None:
@@ -313,7 +340,7 @@ async def test_a_quota_whose_mirror_cannot_be_made_stops_nobody(fake: FakeKube, 
     async with replicas(kube) as (one,):
         await until(lambda: one.problems.get("default/q"))
         assert isinstance(await one.admit("waits"), PodInfo)
-        assert one.unstated.settled("default", CARDS)
+        assert CARDS in one.unstated.counted("default")
 
 
 # --- what a replica does with them
@@ -322,7 +349,6 @@ async def test_a_quota_whose_mirror_cannot_be_made_stops_nobody(fake: FakeKube, 
 def limited(world: World, fake: FakeKube) -> None:
     """A replica sees the quotas of the fake API server, and writes the mirror that it plans."""
     parts = world.parts
-    parts.limits.changed = lambda key: parts.unstated.look(key[0])
     parts.cluster.pods.revision = lambda: 1
     feed = QuotaFeed(parts.limits)
     for _ in range(2):

@@ -67,11 +67,15 @@ class QuotaGate:
         return {name: amount for name, amount in self._unstated.held(pod).items() if name in limited}
 
     async def admit(self, pod: PodInfo, deadline: float) -> PodInfo | str:
-        """Judge a Pod by the namespace's quotas as they are now: as `judge`; one that is not judged costs no read.
+        """Judge a Pod by the namespace's quotas as they are now: as `judge`.
 
+        One that is not judged costs no read, nor one that would have to wait by the quotas as they were last seen.
         Raises KubeError: the quotas cannot be read.
         """
-        return self.judge(pod, await self._read(pod.namespace, deadline)) if self.judges(pod) else pod
+        if not self.judges(pod):
+            return pod
+        known = self.judge(pod, self._table.quotas(pod.namespace))
+        return known if isinstance(known, str) else self.judge(pod, await self._read(pod.namespace, deadline))
 
     def judge(self, pod: PodInfo, quotas: Mapping[str, Quota]) -> PodInfo | str:
         """Judge a Pod: the Pod, with what it may hold at most as part of its request; or why it must wait.

@@ -191,7 +191,7 @@ def mirror_body(quota: Quota, limits: Mapping[str, int], known: Quota | None, li
     }
     if known is not None:
         metadata["resourceVersion"] = known.revision
-    if listed.pods:
+    if listed.seen:
         metadata["annotations"] = {UNSTATED: json.dumps(listed._asdict(), separators=(",", ":"))}
     hard = {f"{_REQUESTS}{resource}": str(amount) for resource, amount in sorted(limits.items())}
     return {

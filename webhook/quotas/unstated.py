@@ -7,7 +7,7 @@ each change of a Pod moves the sums.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -90,11 +90,14 @@ class Unstated:
         self._catch_up = catch_up
         self._began = False
         self._followed: dict[str, _Followed] = {}
+        self._counted: dict[str, frozenset[str]] = {}  # what `counted` answers, by namespace
         self._without: set[Key] = set()  # quotas that can have no mirror
         pods.moved = self._moved
+        table.changed = lambda key: self.look(key[0])
 
     def look(self, namespace: str) -> None:
         """Take in that the quotas of a namespace, or whether it is followed, may have changed."""
+        self._counted.pop(namespace, None)
         quotas: dict[str, _Limited] = {}
         for quota in self.originals(self._table.quotas(namespace)) if self._is_followed(namespace) else ():
             keys = tuple(
@@ -124,7 +127,7 @@ class Unstated:
             if not (quota.mirror or quota.owner or taken):
                 yield quota
 
-    def terms(self, quota: Quota) -> Iterable[Term]:
+    def terms(self, quota: Quota) -> Sequence[Term]:
         """The limits of a quota; none if an amount cannot be read, of which no mirror can be written."""
         try:
             return list(terms(quota, self._table.within(quota.namespace), self.written))
@@ -142,8 +145,9 @@ class Unstated:
                 self._put(filling[known.namespace], known)
             if done % _SOME == _SOME - 1:
                 yield 0
-        for one in filling.values():
+        for name, one in filling.items():
             one.full = True
+            self._counted.pop(name, None)
 
     def is_full(self, namespace: str) -> bool:
         """Whether all Pods of a namespace have been gone through, if it is followed."""
@@ -164,6 +168,7 @@ class Unstated:
             self._put(followed, pod)
         for name, parts in zip(followed.quotas, before, strict=True):
             if parts != _parts(followed, name, uids):
+                self._counted.pop(some.namespace if some else "", None)
                 self.changed((some.namespace if some else "", name))
 
     def _drop(self, followed: _Followed, uid: str) -> None:
@@ -204,14 +209,14 @@ class Unstated:
         None for a resource of which it may take more than is known.
         """
         counted = counted_in_all(pod.request, self._memory())
-        if pod.node:
-            for kind in pod.kinds:
-                each = [
-                    kind.counted([one.amounts.get(tail, 0) for tail in kind.tails])
-                    for one in pod.shares
-                    if one.type == kind.name
-                ]
-                counted |= zip(kind.charged.values(), map(sum, zip(*each, strict=True)), strict=True)
+        alone = {name for name, hint in pod.request.wishes.hints if hint.exclusive is not None}
+        for kind in pod.kinds if pod.node else ():
+            names = kind.charged.values()
+            if kind.name in alone and all(counted.get(name) is not None for name in names):
+                continue  # it withholds all of its devices, whatever it uses of them
+            shares = [one for one in pod.shares if one.type == kind.name]
+            each = [kind.counted([one.amounts.get(tail, 0) for tail in kind.tails]) for one in shares]
+            counted |= zip(names, map(sum, zip(*each, strict=True)), strict=True)
         return counted
 
     def sums(self, quota: Quota, listed: Listed) -> dict[str, int]:
@@ -238,8 +243,8 @@ class Unstated:
                 if key in waiting.get(uid, _NOTHING):
                     yield uid, key, amounts.get(resource, waiting[uid][key])
 
-    def list(self, quota: Quota, listed: Listed) -> Listed:
-        """List the Pods that wait, those that are listed already first; the same list if none is to be added."""
+    def _list(self, quota: Quota, listed: Listed) -> Listed:
+        """List the Pods that wait, those that are listed already first; as it was if none is to be added."""
         followed = self._followed.get(quota.namespace)
         if followed is None or quota.name not in followed.quotas:
             return NOBODY
@@ -253,7 +258,7 @@ class Unstated:
             }
             for uid in islice((one for one in waiting if one not in kept), max(_MAX_LISTED - len(kept), 0))
         }
-        return Listed(kept | new, self._pods.revision()) if new else listed
+        return Listed(kept | new) if new else listed
 
     def plan(self, quota: Quota, known: Quota | None) -> tuple[Mapping[str, int], Listed] | None:
         """What the mirror of a quota is to limit, and whom to list; None while another replica has seen more Pods.
@@ -263,33 +268,40 @@ class Unstated:
         listed = NOBODY if known is None or known.owner != quota.uid else known.listed
         if self._pods.revision() < listed.seen:
             return None
-        listed = self.list(quota, listed)
-        limits = mirrored(quota, self._table.within(quota.namespace), self.written, self.sums(quota, listed))
-        return limits, listed
+        listed = self._list(quota, listed)
+        sums = self.sums(quota, listed)
+        limits = mirrored(quota, self._table.within(quota.namespace), self.written, sums)
+        return limits, Listed(listed.pods, self._pods.revision()) if any(sums.values()) else NOBODY
 
-    def settled(self, namespace: str, resource: str) -> bool:
-        """Whether the API server enforces every limit of a resource, less what Pods hold of it without stating it."""
-        quotas = self._table.quotas(namespace)
+    def counted(self, namespace: str) -> frozenset[str]:
+        """What new Pods are to state: the resources of which the API server enforces every limit.
+
+        From each limit is taken off what Pods hold of it without stating it.
+        """
+        known = self._counted.get(namespace)
+        if known is None:
+            known = self._counted[namespace] = self._settled(namespace)
+        return known
+
+    def _settled(self, namespace: str) -> frozenset[str]:
+        names = set(self._table.of(namespace).counted)
+        quotas, followed = self._table.quotas(namespace), self._followed.get(namespace)
         for quota in self.originals(quotas):
-            named = [one for one in self.terms(quota) if one.resource == resource]
-            if not named:
-                continue
-            followed = self._followed.get(namespace)
+            found = self.terms(quota)
+            if not found:
+                continue  # it cannot be read
             if followed is None or not followed.full:
-                return False
-            if any(one.own and one.key not in quota.enforced for one in named):
-                return False
+                names.difference_update(one.resource for one in found)
+                continue
+            names.difference_update(one.resource for one in found if one.own and one.key not in quota.enforced)
             mirror = quotas.get(mirror_name(quota.name))
             listed = NOBODY if mirror is None else mirror.listed
             limits = mirrored(quota, self._table.within(namespace), self.written, self.sums(quota, listed))
-            wanted = {name: most for name, most in limits.items() if name == resource}
-            if wanted and not (mirror is not None and self._serves(mirror, wanted)):
-                return False
-        return True
-
-    def _serves(self, mirror: Quota, limits: Mapping[str, int]) -> bool:
-        """Whether the API server enforces these limits by a mirror, and what another replica has lowered them to."""
-        return self._pods.revision() >= mirror.listed.seen and enforced(mirror, limits) and is_enforced(mirror)
+            if mirror is None or not is_enforced(mirror):  # another replica, which has seen more, may have lowered it
+                names.difference_update(limits)
+            else:
+                names.difference_update(name for name, most in limits.items() if not enforced(mirror, {name: most}))
+        return frozenset(names)
 
     def check_invariants(self) -> None:
         """Compare the sums with the Pods.
