@@ -486,6 +486,8 @@ class NodeRows:
         self._names: list[str] = [""]
         self._given_up: list[int] = []
         self._alphabet: Rows | None = None
+        # the rows of the tuple of names that was looked up last: nominations look up one again and again
+        self._found: tuple[Sequence[str], Rows] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -513,7 +515,7 @@ class NodeRows:
             row = len(self._names)
             self._names.append(node)
         self._rows[node] = row
-        self._alphabet = None
+        self._alphabet = self._found = None
         return row
 
     def drop(self, node: str) -> int | None:
@@ -523,12 +525,17 @@ class NodeRows:
             return None
         self._names[row] = ""
         self._given_up.append(row)
-        self._alphabet = None
+        self._alphabet = self._found = None
         return row
 
     def find(self, names: Sequence[str]) -> Rows:
         """Find the rows of nodes, 0 for one that is not known."""
-        return np.fromiter(map(self._rows.get, names, repeat(0)), np.intp, len(names))
+        if self._found is not None and names is self._found[0]:
+            return self._found[1]
+        rows = np.fromiter(map(self._rows.get, names, repeat(0)), np.intp, len(names))
+        if isinstance(names, tuple):
+            self._found = names, rows
+        return rows
 
     def by_name(self) -> Rows:
         """For each row, the position of its node in the order of names."""

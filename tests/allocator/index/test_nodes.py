@@ -45,12 +45,14 @@ def test_the_order_of_names_takes_in_who_comes_and_who_goes() -> None:
 def test_a_node_has_one_row_of_its_own_while_it_is_there(steps: list[tuple[bool, str]]) -> None:
     nodes = NodeRows()
     there: dict[str, int] = {}
+    names = tuple("abcdefgh")  # the same tuple is not looked up again until a node comes or goes
     for comes, name in steps:
         if comes and name not in there:
             there[name] = nodes.add(name)
             assert 0 < there[name] < nodes.end
         elif not comes:
             assert nodes.drop(name) == there.pop(name, None)
+        assert nodes.find(names).tolist() == [there.get(name, 0) for name in names]
     assert nodes.find([*"abcdefgh"]).tolist() == [there.get(name, 0) for name in "abcdefgh"]
     assert [nodes.names[row] for row in there.values()] == [*there]
     assert [*filter(None, nodes.names)] == sorted(there, key=there.__getitem__)
