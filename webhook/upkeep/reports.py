@@ -313,7 +313,8 @@ def _ended(pod: PodInfo) -> str:
     return "the static Pod's manifest is removed from the node" if pod.maker == NODE else "the Pod is deleted"
 
 
-MAX_WAITING: Final = 1024  # Events; more are dropped, and counted
+# Events; more are dropped, and counted. Of a burst of thousands nobody reads each, which costs as much as a bind.
+MAX_WAITING: Final = 32
 _BUSY_S: Final = 1.0  # after a bind, for which others are likely to follow
 _BUSY_PAUSE_S: Final = 0.2  # between two Events then: a burst of binds needs the API server for itself
 _PAUSE_S: Final = 0.02  # between two at other times
