@@ -84,7 +84,7 @@ class Scheduler(Section, frozen=True):
     # choice to the scheduler's own scoring (with the extender's prioritize among it, if called)
     most_nodes: Annotated[int, Meta(ge=0)] = 16
     # from how many candidates on nodes are nominated for Pods that wait behind others; 0: never
-    nominate_from: Annotated[int, Meta(ge=0)] = 1000
+    nominate_from: Annotated[int, Meta(ge=0)] = 2500
     # by what nodes are compared: packing, fragmentation, leastRequested or mostBalanced
     preference: Preference = Preference.FRAGMENTATION
     # the classes that count in leastRequested and mostBalanced: cpu, memory, ephemeral-storage, and device types by
