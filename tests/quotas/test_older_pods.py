@@ -236,6 +236,7 @@ async def test_a_pod_that_waits_is_bound_in_its_turn_once_the_api_server_enforce
     async with replicas(kube) as (one,):
         assert limit(fake) == "0"
         assert listed(fake) == {f"uid-{name}": {CARDS: 200} for name in ("first", "second")}
+        await until(lambda: one.table.quota(("default", "q.koordgate")) is not None)
         assert "until the API server enforces the rest" in str(await one.admit("first"))
         enforce(fake)
         admitted = await admitted_soon(one, "first")
