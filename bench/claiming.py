@@ -225,13 +225,7 @@ async def _installed(plane: ControlPlane, binaries: Binaries, mix: Mix, workdir:
     policy = "Fail" if mix.fail else "Ignore"
     objects = chart.render(binaries, {"dra": {"taints": mix.taints, "failurePolicy": policy}})
     await chart.install(plane, objects)
-    replicas = Replicas(
-        chart.settings_text(objects),
-        kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=workdir / "webhook",
-        listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=mix.replicas,
-    )
+    replicas = await Replicas.installed(plane, objects, workdir / "webhook", count=mix.replicas)
     async with replicas:
         await start_koord_scheduler(plane, objects, replicas.extender)
         await plane.start_scheduler(STOCK, "", plane.kubeconfig(plane.tokens[_USER], workdir / "stock.yaml"))

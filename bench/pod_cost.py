@@ -175,11 +175,10 @@ async def with_koordgate(binaries: Binaries, load: Load) -> Cost:
         await chart.install(plane, (one for one in objects if one["kind"] == "CustomResourceDefinition"))
         await _add_nodes(plane, admin, load.nodes, devices=True)
         await chart.install(plane, objects)
-        running = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=Path(tempfile.mkdtemp(dir=plane.workdir)),
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
+        running = await Replicas.installed(
+            plane,
+            objects,
+            Path(tempfile.mkdtemp(dir=plane.workdir)),
             count=load.replicas,
             routing=Routing.DIRECT if load.replicas == 1 else Routing.STICKY,
         )

@@ -107,11 +107,10 @@ async def rotate(changes: int, progress: Callable[[str], None] = say) -> Load:
     with tempfile.TemporaryDirectory() as directory:
         async with ControlPlane(programs) as plane:
             await chart.install(plane, objects)
-            replicas = Replicas(
-                chart.settings_text(objects),
-                kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, "koordgate"),
-                workdir=Path(directory),
-                listen=await plane.service_address(chart.NAMESPACE, "koordgate"),
+            replicas = await Replicas.installed(
+                plane,
+                objects,
+                Path(directory),
                 count=3,
                 overrides={"certificate": lives, "logLevel": "warning"},
                 command=lambda _number: (sys.executable, str(HURRIED)),

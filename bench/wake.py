@@ -55,13 +55,8 @@ async def measure(rounds: int) -> list[float]:
     objects = chart.render(binaries)
     async with ControlPlane(binaries) as plane, plane.admin() as admin:
         await chart.install(plane, objects)
-        running = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=Path(tempfile.mkdtemp(dir=plane.workdir)),
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-            count=1,
-            routing=Routing.DIRECT,
+        running = await Replicas.installed(
+            plane, objects, Path(tempfile.mkdtemp(dir=plane.workdir)), count=1, routing=Routing.DIRECT
         )
         async with running:
             await add_gpu_node(plane, admin, "n0", 1)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +11,10 @@ from typing import Any, Self
 import aiohttp
 import yaml
 
+from localplane import chart
+from localplane.admin import JsonObject
 from localplane.balancer import Balancer
+from localplane.plane import ControlPlane
 from localplane.process import Process, free_port
 
 _HOST = "127.0.0.1"
@@ -92,6 +95,40 @@ class Replicas:
         self._processes: list[Process] = []
         self._places: list[tuple[str, int, int]] = []
         self._serving: set[int] = set()
+
+    @classmethod
+    async def installed(
+        cls,
+        plane: ControlPlane,
+        objects: Iterable[JsonObject],
+        workdir: Path,
+        *,
+        count: int = 2,
+        overrides: Mapping[str, Any] | None = None,
+        routing: Routing = Routing.BY_TURNS,
+        command: Callable[[int], Sequence[str]] = lambda _number: this_koordgate(),
+    ) -> Self:
+        """Describe the processes of an installed chart: its settings, its ServiceAccount, behind its Service.
+
+        Args:
+            plane: The control plane on which it is installed.
+            objects: The rendered chart.
+            workdir: Folder for settings files and logs.
+            count: The number of processes.
+            overrides: Merged over the settings.
+            routing: How requests reach them.
+            command: Runs `koordgate` as the process of a number.
+        """
+        return cls(
+            chart.settings_text(objects),
+            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
+            workdir=workdir,
+            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
+            count=count,
+            overrides=overrides,
+            routing=routing,
+            command=command,
+        )
 
     async def __aenter__(self) -> Self:
         await self.balancer.__aenter__()

@@ -156,14 +156,7 @@ async def webhooks(plane: ControlPlane, installed: list[JsonObject], tmp_path: P
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(count: int = 2, overrides: Mapping[str, Any] | None = None) -> Replicas:
-            replicas = Replicas(
-                chart.settings_text(installed),
-                kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-                workdir=tmp_path,
-                listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-                count=count,
-                overrides=overrides,
-            )
+            replicas = await Replicas.installed(plane, installed, tmp_path, count=count, overrides=overrides)
             return await stack.enter_async_context(replicas)
 
         yield start

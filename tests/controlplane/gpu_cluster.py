@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from localplane import chart
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.koord import NAME, start_koord_scheduler
 from localplane.plane import ControlPlane
@@ -223,14 +222,7 @@ async def scheduling(
     overrides: Mapping[str, Any] | None = WOKEN,
 ) -> AsyncIterator[Replicas]:
     """Run webhook processes behind the chart's Service, and the chart's scheduler."""
-    replicas = Replicas(
-        chart.settings_text(installed),
-        kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=workdir,
-        listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=count,
-        overrides=overrides,
-    )
+    replicas = await Replicas.installed(plane, installed, workdir, count=count, overrides=overrides)
     async with replicas:
         await start_koord_scheduler(plane, installed, replicas.extender)
         try:

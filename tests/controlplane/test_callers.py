@@ -59,13 +59,7 @@ async def showing(
 async def asking(plane: ControlPlane, binaries: Binaries, authority: Pair, workdir: Path) -> AsyncIterator[Replicas]:
     """One replica that answers only to this CA's certificate, behind the chart's Service."""
     values = {"webhook": {"clientAuthority": authority.certificate.decode(), "clientName": NAME}}
-    replicas = Replicas(
-        chart.settings_text(chart.render(binaries, values)),
-        kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=workdir,
-        listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=1,
-    )
+    replicas = await Replicas.installed(plane, chart.render(binaries, values), workdir, count=1)
     async with replicas:
         yield replicas
 

@@ -43,12 +43,8 @@ async def cluster(with_kueue: Binaries, tmp_path_factory: pytest.TempPathFactory
     async with ControlPlane(with_kueue, controller_manager=True, controllers="*,-node-lifecycle-controller") as plane:
         objects = chart.render(with_kueue)
         await chart.install(plane, objects)
-        replicas = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=tmp_path_factory.mktemp("kueue"),
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-            overrides={"ledger": {"reconcileSeconds": 0.5}},
+        replicas = await Replicas.installed(
+            plane, objects, tmp_path_factory.mktemp("kueue"), overrides={"ledger": {"reconcileSeconds": 0.5}}
         )
         async with replicas, plane.admin() as admin:
             await start_koord_scheduler(plane, objects, replicas.extender)

@@ -46,13 +46,7 @@ async def doors(
     objects = chart.render(binaries, {"adopt": {"writers": [writer]}, "policies": policies})
     await chart.install(plane, objects)
     await plane.ensure_namespace("doors")
-    replicas = Replicas(
-        chart.settings_text(objects),
-        kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=Path(tmp_path_factory.mktemp("doors")),
-        listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=1,
-    )
+    replicas = await Replicas.installed(plane, objects, Path(tmp_path_factory.mktemp("doors")), count=1)
     async with replicas, plane.admin() as admin:
         await admin.apply(
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PEER, "namespace": "doors"}}

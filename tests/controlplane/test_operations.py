@@ -59,13 +59,7 @@ async def whole(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) ->
         for space in (TEAM, "kube-system", "kube-node-lease"):
             await plane.ensure_namespace(space)
         await chart.install(plane, objects)
-        replicas = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=folder,
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-            count=1,
-        )
+        replicas = await Replicas.installed(plane, objects, folder, count=1)
         await stack.enter_async_context(replicas)
         await start_koord_scheduler(plane, objects, replicas.extender)
         async with plane.admin() as admin:

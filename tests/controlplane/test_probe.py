@@ -76,13 +76,7 @@ async def probed(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -
         for space in (TEAM, "kube-system", "kube-node-lease"):
             await plane.ensure_namespace(space)
         await chart.install(plane, objects)
-        replicas = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=tmp_path_factory.mktemp("probed"),
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-            count=1,
-        )
+        replicas = await Replicas.installed(plane, objects, tmp_path_factory.mktemp("probed"), count=1)
         await stack.enter_async_context(replicas)
         await start_koord_scheduler(plane, objects, replicas.extender)
         admin = await stack.enter_async_context(plane.admin())

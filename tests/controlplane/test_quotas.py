@@ -50,12 +50,7 @@ async def installed(
                 await root.create(pods_path("before"), pod(name, "before", {"nvidia.com/gpu": "2"}))
         objects = chart.render(binaries)
         await chart.install(plane, objects)
-        replicas = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=workdir,
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        )
+        replicas = await Replicas.installed(plane, objects, workdir)
         async with replicas:
             await start_koord_scheduler(plane, objects, replicas.extender)
             yield plane, replicas

@@ -143,13 +143,8 @@ async def admin(audited: Audited) -> AsyncIterator[AdminClient]:
 
 async def replicas(audited: Audited, workdir: Path) -> Replicas:
     """One webhook process; holdings of Nodes that are gone are swept each second."""
-    return Replicas(
-        chart.settings_text(audited.objects),
-        kubeconfig=await audited.plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=workdir,
-        listen=await audited.plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=1,
-        overrides={"ledger": {"reconcileSeconds": 1}},
+    return await Replicas.installed(
+        audited.plane, audited.objects, workdir, count=1, overrides={"ledger": {"reconcileSeconds": 1}}
     )
 
 

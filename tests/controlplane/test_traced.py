@@ -104,11 +104,10 @@ async def traced(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -
     ):
         await plane.ensure_namespace(TEAM)
         await chart.install(plane, objects)
-        made.replicas = Replicas(
-            chart.settings_text(objects),
-            kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-            workdir=folder,
-            listen=await plane.service_address(chart.NAMESPACE, chart.RELEASE),
+        made.replicas = await Replicas.installed(
+            plane,
+            objects,
+            folder,
             count=1,
             overrides={"tracing": {"endpoint": f"http://127.0.0.1:{collector.port}", "samplingPercent": 0}},
         )

@@ -115,13 +115,7 @@ async def node_replicas(
     At the end it is removed: its webhooks would have no server.
     """
     await chart.install(node_plane, node_chart)
-    running = Replicas(
-        chart.settings_text(node_chart),
-        kubeconfig=await node_plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
-        workdir=tmp_path_factory.mktemp("webhooks"),
-        listen=await node_plane.service_address(chart.NAMESPACE, chart.RELEASE),
-        count=1,
-    )
+    running = await Replicas.installed(node_plane, node_chart, tmp_path_factory.mktemp("webhooks"), count=1)
     async with running:
         await start_koord_scheduler(node_plane, node_chart, running.extender)
         yield running
