@@ -39,7 +39,7 @@ from koordgate.kube.resource import (
 from koordgate.kube.watch import Handler, Happening, Reflector
 from koordgate.settings import SettingsError, check
 from koordgate.steady import asked_to_end, steadily
-from webhook import settings, tracing
+from webhook import settings, traces
 from webhook.app import listen, make_app, make_extender, served_map
 from webhook.assembly import Parts
 from webhook.dra.taints import RuleFeed, TaintController
@@ -100,7 +100,7 @@ class Replica:
             KubeLivePods(kube, types_of(settings)),
             kube=kube,
             released=self._waker.released,
-            tracing=partial(tracing.opened, settings.tracing),
+            tracing=partial(traces.opened, settings.tracing),
         )
         self.source: Source  # of the certificate that the API server sees
         self.extender_source: Source  # of the one that the scheduler sees; the same with a certificate from files
@@ -451,7 +451,7 @@ async def _main(configured: WebhookSettings) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         configured = settings.load(arguments.config)
-        tracing.check(configured.tracing)
+        traces.check(configured.tracing)
         if arguments.check:
             sys.stdout.write(f"{check(arguments.config, settings.WebhookSettings)}\n")
             return 0

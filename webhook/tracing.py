@@ -3,14 +3,9 @@
 `webhook.otlp` has the tracing that is on. Nothing else knows OpenTelemetry: where traces are off it need not be there.
 """
 
-import importlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
-
-from koordgate.settings import SettingsError
-from webhook.metrics import WebhookMetrics
-from webhook.settings import TracingSettings
 
 Attributes = Mapping[str, str | int]
 _NONE: Final[Attributes] = {}
@@ -60,27 +55,3 @@ class Tracing:
 
 
 OFF: Final = Tracing()
-
-
-def opened(settings: TracingSettings, metrics: WebhookMetrics) -> Tracing:
-    """Open the tracing that settings ask for."""
-    if not settings.endpoint:
-        return OFF
-    check(settings)
-    made: Tracing = importlib.import_module("webhook.otlp").OtlpTracing(
-        settings, lambda outcome, spans: metrics.spans.labels(outcome).inc(spans)
-    )
-    return made
-
-
-def check(settings: TracingSettings) -> None:
-    """Check that what traces need is installed, or raise SettingsError."""
-    if not settings.endpoint:
-        return
-    try:
-        importlib.import_module("webhook.otlp")
-    except ImportError as error:
-        raise SettingsError(
-            f"tracing.endpoint is set, and OpenTelemetry is not installed ({error}): install koordgate with it "
-            '(pip install "koordgate[tracing]"; koordgate\'s image has it), or leave tracing.endpoint empty'
-        ) from error

@@ -39,7 +39,8 @@ from webhook.metrics import WebhookMetrics
 from webhook.otlp import OtlpTracing
 from webhook.settings import TracingSettings
 from webhook.tls.pki import new_authority, new_certificate
-from webhook.tracing import OFF, Tracing, check, opened
+from webhook.traces import check, opened
+from webhook.tracing import OFF, Tracing
 
 JSON = {"Content-Type": "application/json"}
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -485,8 +486,8 @@ async def test_without_an_endpoint_there_is_no_tracing(fake: FakeKube, kube: Kub
 
 def test_opentelemetry_is_not_even_imported_without_an_endpoint() -> None:
     code = (
-        "import sys, webhook.command; from webhook import tracing; from webhook.settings import TracingSettings\n"
-        "tracing.check(TracingSettings())\n"
+        "import sys, webhook.command; from webhook import traces; from webhook.settings import TracingSettings\n"
+        "traces.check(TracingSettings())\n"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
