@@ -21,7 +21,7 @@ from koordgate.serving import listen
 from koordgate.steady import steadily
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
-from reporter.kubelet.podresources import PodResourcesSocket
+from reporter.kubelet.podsocket import PodResourcesSocket
 from reporter.metrics import ReporterMetrics
 from reporter.perform import Performer, plan_of
 from reporter.pods import NodePod, in_order, read_pod

@@ -17,7 +17,7 @@ from koordgate.kube.resource import DEVICES, NODES, PODS, TOPOLOGIES, Resource
 from reporter.cgroup.plan import WantedCpusets
 from reporter.gpu.guarded import GuardedNvml
 from reporter.host import Host
-from reporter.kubelet.podresources import PodResourcesSocket
+from reporter.kubelet.podsocket import PodResourcesSocket
 from reporter.perform import Performer, plan_of
 from reporter.pods import in_order, read_pod
 from reporter.publish.events import EventWriter

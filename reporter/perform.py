@@ -15,7 +15,7 @@ from reporter.gpu.facts import CgroupMemory, GpuProcess
 from reporter.gpu.guarded import GuardedNvml, NvmlRefusedError, NvmlUnavailableError
 from reporter.host import Host
 from reporter.kubelet.configuration import ask_configz
-from reporter.kubelet.podresources import PodResourcesSocket
+from reporter.kubelet.podsocket import PodResourcesSocket
 from reporter.proof import evidence, memory
 from reporter.publish.events import EventWriter
 from reporter.publish.keep import apply

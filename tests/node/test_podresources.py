@@ -17,7 +17,8 @@ from localplane.plane import ControlPlane
 from localplane.waiting import until
 from reporter.files import FileReading
 from reporter.kubelet import cpustate, devicecheckpoint, podresources
-from reporter.kubelet.podresources import Allocations, ContainerResources, PodResourcesSocket
+from reporter.kubelet.podresources import Allocations, ContainerResources
+from reporter.kubelet.podsocket import PodResourcesSocket
 from reporter.pods import NodePod, read_pod
 
 CARD = "example.com/card"

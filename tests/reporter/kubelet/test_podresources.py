@@ -29,7 +29,8 @@ from reporter.kubelet import podlist, podresources
 from reporter.kubelet.cpustate import CpuState, StateLayout
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint, PodDevices
 from reporter.kubelet.podlist import PodListError
-from reporter.kubelet.podresources import Allocations, ContainerResources, PodResources, PodResourcesSocket
+from reporter.kubelet.podresources import Allocations, ContainerResources, PodResources
+from reporter.kubelet.podsocket import PodResourcesSocket
 from reporter.pods import NodePod
 
 MAX_BYTES = 2 * 2**20

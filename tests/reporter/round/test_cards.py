@@ -11,7 +11,7 @@ from reporter.gpu.facts import DriverFacts, GpuFacts, GpuProcess, LostCard, Node
 from reporter.gpu.guarded import Patience
 from reporter.gpu.health import NOTHING_KNOWN, CardState, HealthPolicy, NodeRecord
 from reporter.host import Host
-from reporter.kubelet.podresources import PodResourcesSocket
+from reporter.kubelet.podsocket import PodResourcesSocket
 from reporter.perform import Performer
 from reporter.round.messages import Moment, Prove, Proved
 from reporter.round.state import CardsState, log_line
