@@ -1,10 +1,11 @@
 """A cluster on a fake API server, and one replica's parts: the test decides what the replica has seen."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -477,21 +478,25 @@ class World:
 
 
 @asynccontextmanager
-async def releasing(*worlds: World) -> AsyncIterator[None]:
-    """These replicas release what Pods and claims held as they see them end."""
-    tasks = [
-        asyncio.create_task(run())
-        for world in worlds
-        for run in (world.parts.reconciler.run_releases, world.parts.claim_controller.run_releases)
-    ]
+async def running(*services: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """These services run; the test fails if one of them ends before it does."""
+    tasks = [asyncio.create_task(service()) for service in services]
     try:
         yield
+        assert not any(task.done() for task in tasks), "none has failed"
     finally:
         for task in tasks:
             task.cancel()
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task
+
+
+def releasing(*worlds: World) -> AbstractAsyncContextManager[None]:
+    """These replicas release what Pods and claims held as they see them end."""
+    parts = [world.parts for world in worlds]
+    services = [(one.reconciler.run_releases, one.claim_controller.run_releases) for one in parts]
+    return running(*chain.from_iterable(services))
 
 
 def annotation_of(operations: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import base64
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
@@ -28,6 +28,7 @@ from localplane.plane import ControlPlane
 from localplane.replicas import Replicas
 from localplane.waiting import until
 
+Schedule = Callable[[Replicas], Awaitable[None]]
 HALF, WHOLE, TOO_MANY = {"kubernetes.io/gpu": "50"}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "3"}
 NOMINATES = {"nominateFrom": 2}
 LASTING = {**NOMINATES, "assumeSeconds": 600}
@@ -45,9 +46,13 @@ async def nodes(plane: ControlPlane, admin: AdminClient, namespace: str) -> Asyn
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stopping(plane: ControlPlane) -> AsyncIterator[None]:
-    """The test starts koord-scheduler itself; it ends with the test."""
-    yield
+async def schedule(plane: ControlPlane, installed: list[JsonObject]) -> AsyncIterator[Schedule]:
+    """Start koord-scheduler with these replicas; it ends with the test."""
+
+    async def start(webhook: Replicas) -> None:
+        await start_koord_scheduler(plane, installed, webhook.extender)
+
+    yield start
     await plane.stop_scheduler(NAME)
 
 
@@ -96,19 +101,13 @@ async def counted(webhook: Replicas, how: str) -> float:
 
 
 async def test_pods_of_a_burst_are_bound_by_nominations_and_none_is_left(
-    plane: ControlPlane,
-    installed: list[JsonObject],
-    webhooks: StartWebhooks,
-    admin: AdminClient,
-    namespace: str,
-    nodes: list[str],
-    stopping: None,
+    webhooks: StartWebhooks, schedule: Schedule, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     webhook = await webhooks(count=2, overrides={"scheduler": NOMINATES})
     await create(admin, [at_home(f"large-{number}", namespace, TOO_MANY) for number in range(2)])
     await create(admin, [at_home(f"half-{number}", namespace, HALF) for number in range(12)])
 
-    await start_koord_scheduler(plane, installed, webhook.extender)
+    await schedule(webhook)
 
     left = await settled(admin, namespace, waiting=2)
     assert {one["metadata"]["name"] for one in left} == {"large-0", "large-1"}
@@ -122,18 +121,12 @@ async def test_pods_of_a_burst_are_bound_by_nominations_and_none_is_left(
 
 
 async def test_a_pod_of_higher_priority_evicts_one_other_while_nominated_ones_wait(
-    plane: ControlPlane,
-    installed: list[JsonObject],
-    webhooks: StartWebhooks,
-    admin: AdminClient,
-    namespace: str,
-    nodes: list[str],
-    stopping: None,
+    webhooks: StartWebhooks, schedule: Schedule, admin: AdminClient, namespace: str, nodes: list[str]
 ) -> None:
     about = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "nominations-high"}}
     await admin.apply({**about, "value": 1000})
     webhook = await webhooks(count=2, overrides={"scheduler": NOMINATES})
-    await start_koord_scheduler(plane, installed, webhook.extender)
+    await schedule(webhook)
     standing = [f"low-{number}" for number in range(6)]
     await create(admin, [at_home(name, namespace, WHOLE) for name in standing])
     for name in standing:
@@ -150,21 +143,14 @@ async def test_a_pod_of_higher_priority_evicts_one_other_while_nominated_ones_wa
 
 
 async def test_a_node_that_is_cordoned_after_its_nomination_is_not_used(
-    plane: ControlPlane,
-    installed: list[JsonObject],
-    webhooks: StartWebhooks,
-    admin: AdminClient,
-    namespace: str,
-    nodes: list[str],
-    stopping: None,
-    tmp_path: Path,
+    webhooks: StartWebhooks, schedule: Schedule, admin: AdminClient, namespace: str, nodes: list[str], tmp_path: Path
 ) -> None:
     webhook = await webhooks(count=1, overrides={"scheduler": LASTING})
     for_whom = await nominated(admin, webhook, tmp_path, namespace, nodes)
     closed = for_whom["second"]
     await admin.patch(f"/api/v1/nodes/{closed}", {"spec": {"unschedulable": True}})
 
-    await start_koord_scheduler(plane, installed, webhook.extender)
+    await schedule(webhook)
 
     for name in ("first", "second", "third"):
         assert (await bound(admin, namespace, name))["spec"]["nodeName"] != closed

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
@@ -10,7 +10,7 @@ import pytest
 from builders import device_entry
 from fake_kube import FakeKube, answer, hold
 from waiting import first, until
-from world import World, gpu_pod
+from world import World, gpu_pod, running
 
 from allocator.vocabulary.names import GANG_GATE
 from koordgate.kube.client import KubeClient
@@ -25,21 +25,12 @@ GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs
 PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
 
 
-@asynccontextmanager
-async def nominating(*worlds: World) -> AsyncIterator[None]:
+def nominating(*worlds: World) -> AbstractAsyncContextManager[None]:
     """These replicas nominate."""
     nominators = [world.parts.extender.nominator for world in worlds]
-    tasks = [asyncio.create_task(one.run()) for one in nominators if one is not None]
-    assert len(tasks) == len(worlds)
-    try:
-        yield
-        assert not any(task.done() for task in tasks), "none has failed"
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+    services = [one.run for one in nominators if one is not None]
+    assert len(services) == len(worlds)
+    return running(*services)
 
 
 def made(fake: FakeKube, kube: KubeClient, settings: Any = SETTINGS) -> World:

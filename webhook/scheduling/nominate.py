@@ -112,7 +112,8 @@ class Nominator:
         less = [uid for uid in self._ahead if (pod := self._cluster.pods.by_uid(uid)) and pod.priority < priority]
         for uid in less:
             self._ranking.assumed.drop(uid)
-        self._woken.set()
+        if less:
+            self._woken.set()  # to take these nominations back
         return bool(less)
 
     async def run(self) -> None:
