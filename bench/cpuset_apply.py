@@ -18,7 +18,7 @@ from pathlib import Path
 
 from result import close
 
-from reporter.cgroup.enforcer import Enforcer, Hierarchy, HierarchyError, find_hierarchy
+from reporter.cgroup.cpusets import CpusetKeeper, Hierarchy, HierarchyError, find_hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 
@@ -102,13 +102,13 @@ def main() -> None:
     sides = (0b01, 0b10)
     changed, unchanged, written = list[float](), list[float](), 0
     with cgroups(real=real) as (hierarchy, layout):
-        enforcer = Enforcer(hierarchy, layout)
+        keeper = CpusetKeeper(hierarchy, layout)
         for number in range(arguments.rounds + 1):
             pinned = sides[number % 2]
             node, pools = pods(pinned), SharedCpus(shared=0b11 & ~pinned, best_effort=0b11)
             for times in (changed, unchanged):
                 began = time.perf_counter()
-                findings = enforcer.round(node, pools, KubeletRules())
+                findings = keeper.round(node, pools, KubeletRules())
                 times.append(time.perf_counter() - began)
                 if findings.failures:
                     raise SystemExit("\n".join(failure.message for failure in findings.failures[:5]))

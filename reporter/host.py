@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from reporter import files
-from reporter.cgroup.enforcer import Enforcer, Findings, Hierarchy, HierarchyError, find_hierarchy, find_layout
+from reporter.cgroup.cpusets import CpusetKeeper, Findings, Hierarchy, HierarchyError, find_hierarchy, find_layout
 from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 from reporter.files import FileError, WatchedFile, read_bounded
@@ -67,7 +67,9 @@ class Host:
         own = settings.runtime.own_handler is not None
         self._runtime = RuntimeFiles(settings.runtime.directories, Path(roots.cgroup), Path(roots.dev) if own else None)
         self._take_over = TakeOver(kubelet / cpustate.FILE, settings.cpus.take_over)
-        self._enforcer: tuple[str, Enforcer] | None = None  # the kubelet's cgroup root, and the enforcer below it
+        self._cpuset_keeper: tuple[str, CpusetKeeper] | None = (
+            None  # the kubelet's cgroup root, and what keeps cpusets below it
+        )
 
     def read(self, pods: Iterable[NodePod] = (), cgroup_root: str = "") -> HostReading:
         """Read everything; never raises.
@@ -112,11 +114,11 @@ class Host:
         Returns what was found and done, and why nothing could be done ("" if it could).
         """
         try:
-            if self._enforcer is None or self._enforcer[0] != cgroup_root:
-                self._enforcer = (cgroup_root, Enforcer(*self._cgroups(cgroup_root)))
-            return self._enforcer[1].round(pods, pools, kubelet), ""
+            if self._cpuset_keeper is None or self._cpuset_keeper[0] != cgroup_root:
+                self._cpuset_keeper = (cgroup_root, CpusetKeeper(*self._cgroups(cgroup_root)))
+            return self._cpuset_keeper[1].round(pods, pools, kubelet), ""
         except _NO_CGROUPS as error:
-            self._enforcer = None
+            self._cpuset_keeper = None
             return None, str(error)
 
     def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool) -> TakenOver:

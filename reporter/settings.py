@@ -162,6 +162,33 @@ class ReporterMetricSettings(Section, frozen=True):
     pods: bool = False
 
 
+class HamiCore(Section, frozen=True):
+    """HAMi-core, a library of the administrator's that limits what programs allocate through CUDA's own library."""
+
+    library: str = ""  # where libvgpu.so is on the host; "" if it is not there
+
+
+class Mps(Section, frozen=True):
+    """The administrator's MPS daemon."""
+
+    pipe: str = ""  # its pipe directory on the host; "" if there is no daemon
+    shm: str = "/dev/shm"  # what it has as /dev/shm, on the host  # noqa: S108
+
+
+class Enforcement(Section, frozen=True):
+    """The enforcer, which edits containers as they are created."""
+
+    enabled: bool = False  # whether it runs
+    socket: Name = "/var/run/nri/nri.sock"  # the container runtime's NRI socket; its folder is what is mounted
+    # whether every container that holds no card is kept from NVIDIA's runtime, whatever its image says
+    closed: bool = False
+    exempt_namespaces: tuple[str, ...] = ()  # those whose containers are let alone by that
+    kinds: dict[Name, str] = msgspec.field(default_factory=dict)  # device type to the CDI kind of its devices
+    provider: str = "none"  # name of the `LimitProvider`, where the Node's label states none
+    hami_core: HamiCore = HamiCore()
+    mps: Mps = Mps()
+
+
 class Proof(Section, frozen=True):
     """Comparing allocations with what containers and cards really have."""
 
@@ -206,6 +233,7 @@ class ReporterSettings(Section, frozen=True):
     devices: ReporterDeviceSettings = ReporterDeviceSettings()
     cpus: ReporterCpuSettings = ReporterCpuSettings()
     proof: Proof = Proof()
+    enforcement: Enforcement = Enforcement()
     metrics: ReporterMetricSettings = ReporterMetricSettings()
     mirror: ReporterMirror = ReporterMirror()
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator.vocabulary.names import VISIBLE_DEVICES_ENV
 from reporter import files
-from reporter.cgroup.enforcer import Hierarchy
+from reporter.cgroup.cpusets import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, LayoutError, Version, container_id
 from reporter.gpu.facts import GpuProcess
 from reporter.pods import NodePod

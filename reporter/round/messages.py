@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from reporter.cgroup.enforcer import Findings
+from reporter.cgroup.cpusets import Findings
 from reporter.files import FileReading
 from reporter.gpu.facts import CardLoad, CgroupMemory, GpuProcess, NodeReading, Outage, XidEvent
 from reporter.gpu.health import NodeRecord

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from controlplane.needs import missing
 
-from reporter.cgroup.enforcer import Hierarchy, HierarchyError, find_hierarchy
+from reporter.cgroup.cpusets import Hierarchy, HierarchyError, find_hierarchy
 from reporter.cgroup.layout import Version
 
 _MOUNT = Path("/sys/fs/cgroup")

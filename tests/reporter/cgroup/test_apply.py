@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from reporter.cgroup.enforcer import Failure, Hierarchy, HierarchyError, apply, find_hierarchy, find_layout, observe
+from reporter.cgroup.cpusets import Failure, Hierarchy, HierarchyError, apply, find_hierarchy, find_layout, observe
 from reporter.cgroup.layout import Driver, Version
 from reporter.cgroup.plan import File, Group, Write
 

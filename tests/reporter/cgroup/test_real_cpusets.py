@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from allocator.vocabulary.cputopology import format_cpuset
-from reporter.cgroup.enforcer import Enforcer, apply
+from reporter.cgroup.cpusets import CpusetKeeper, apply
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import File, KubeletRules, Pod, SharedCpus, Write
 
@@ -51,27 +51,27 @@ def test_a_real_process_follows_what_was_decided_and_is_moved_back(real) -> None
         Pod("lsr", "ns/lsr", KubernetesQos.BURSTABLE, qos="LSR", cpus=second),
         Pod("ls", "ns/ls", KubernetesQos.GUARANTEED, qos="LS"),
     ]
-    enforcer = Enforcer(real.hierarchy, layout)
+    keeper = CpusetKeeper(real.hierarchy, layout)
     with process_in(containers[0]) as one, process_in(containers[1]) as two:
-        findings = enforcer.round(pods, SharedCpus(first, first | second), OFF)
+        findings = keeper.round(pods, SharedCpus(first, first | second), OFF)
         assert findings.failures == ()
         assert (allowed(one), allowed(two)) == (format_cpuset(second), format_cpuset(first))
         assert (sandbox / "cpuset.cpus").read_text().strip() == format_cpuset(second)
 
         # both exchange their CPUs at once: wide, across, narrow
         swapped = [Pod("lsr", "ns/lsr", KubernetesQos.BURSTABLE, qos="LSR", cpus=first), pods[1]]
-        assert enforcer.round(swapped, SharedCpus(second, first | second), OFF).failures == ()
+        assert keeper.round(swapped, SharedCpus(second, first | second), OFF).failures == ()
         assert (allowed(one), allowed(two)) == (format_cpuset(first), format_cpuset(second))
 
         # another program widens one
         (containers[1].parent / "cpuset.cpus").write_text(format_cpuset(first | second))
         (containers[1] / "cpuset.cpus").write_text(format_cpuset(first | second))
-        findings = enforcer.round(swapped, SharedCpus(second, first | second), OFF)
+        findings = keeper.round(swapped, SharedCpus(second, first | second), OFF)
         assert findings.reapplied == (f"{real.name}/kubepods/{shared}", f"{real.name}/kubepods/{shared}/main")
         assert allowed(two) == format_cpuset(second)
 
         # the pinned Pod is gone, and the pool grows
-        findings = enforcer.round([pods[1]], SharedCpus(first | second, first | second), OFF)
+        findings = keeper.round([pods[1]], SharedCpus(first | second, first | second), OFF)
         assert allowed(two) == format_cpuset(first | second)
 
 
@@ -81,7 +81,7 @@ def test_a_container_that_left_a_pods_own_cpus_runs_in_the_shared_pool_on_a_real
     main, sidecar = (real.make(f"kubepods/podlsr/{name}") for name in ("main", proxy))
     plain = Pod("lsr", "ns/lsr", KubernetesQos.GUARANTEED, qos="LSR", cpus=first)
     mixed = replace(plain, shared={proxy: "istio-proxy"})
-    enforcer = Enforcer(real.hierarchy, CgroupLayout(Driver.CGROUPFS, f"/{real.name}"))
+    keeper = CpusetKeeper(real.hierarchy, CgroupLayout(Driver.CGROUPFS, f"/{real.name}"))
     with process_in(main) as one, process_in(sidecar) as two:
         # before its status names it, it has what its sandbox has; both exchange their CPUs; the pool is gone
         for pod, shared, has, sidecars in (
@@ -91,7 +91,7 @@ def test_a_container_that_left_a_pods_own_cpus_runs_in_the_shared_pool_on_a_real
             (replace(mixed, cpus=second), 0, second, second),
             (mixed, second, first, second),
         ):
-            assert enforcer.round([pod], SharedCpus(shared, first | second), OFF).failures == ()
+            assert keeper.round([pod], SharedCpus(shared, first | second), OFF).failures == ()
             assert (allowed(one), allowed(two)) == (format_cpuset(has), format_cpuset(sidecars))
             assert (main.parent / "cpuset.cpus").read_text().strip() == format_cpuset(has | sidecars)
 
@@ -102,7 +102,7 @@ def test_a_container_that_made_cgroups_of_its_own_is_shrunk_with_them(real) -> N
     main = inner or real.make("kubepods/podlsr/main")
     pod = Pod("lsr", "ns/lsr", KubernetesQos.GUARANTEED, qos="LSR", cpus=first)
     with process_in(main) as pid:
-        findings = Enforcer(real.hierarchy, CgroupLayout(Driver.CGROUPFS, f"/{real.name}")).round(
+        findings = CpusetKeeper(real.hierarchy, CgroupLayout(Driver.CGROUPFS, f"/{real.name}")).round(
             [pod], SharedCpus(second, second), OFF
         )
         assert findings.failures == ()

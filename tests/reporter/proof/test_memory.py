@@ -9,7 +9,7 @@ import pytest
 
 from allocator.vocabulary.delivery import Keeping, MemoryUse
 from allocator.vocabulary.holdings import Share
-from reporter.cgroup.enforcer import Hierarchy
+from reporter.cgroup.cpusets import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.gpu.facts import CgroupMemory
 from reporter.pods import NodePod, read_pod

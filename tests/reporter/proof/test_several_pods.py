@@ -6,7 +6,7 @@ from typing import Any
 
 from allocator.vocabulary.holdings import Share
 from allocator.wire.podallocated import ResourceStatus
-from reporter.cgroup.enforcer import Hierarchy
+from reporter.cgroup.cpusets import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.host import Host
 from reporter.kubelet.devicecheckpoint import PodDevices

@@ -15,7 +15,7 @@ from allocator.vocabulary.names import CORDONED
 from allocator.wire.deviceobject import read_device_object
 from allocator.wire.nodetopology import CpuBasicInfo
 from allocator.wire.podallocated import ResourceStatus
-from reporter.cgroup.enforcer import Hierarchy
+from reporter.cgroup.cpusets import Hierarchy
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.files import FileReading
 from reporter.gpu.facts import GpuFacts, GpuProcess, Outage

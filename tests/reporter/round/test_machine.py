@@ -8,7 +8,7 @@ import pytest
 from fake_kube import own_labels
 from round_driver import CARDS, Driven, cluster_node, host, node_pod, reading
 
-from reporter.cgroup.enforcer import Failure, Findings
+from reporter.cgroup.cpusets import Failure, Findings
 from reporter.files import FileReading
 from reporter.gpu.facts import Outage, XidEvent
 from reporter.gpu.health import NOTHING_KNOWN

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from allocator.vocabulary.cputopology import format_cpuset, parse
-from reporter.cgroup.enforcer import Enforcer
+from reporter.cgroup.cpusets import CpusetKeeper
 from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 
@@ -31,8 +31,8 @@ TREE = {
 }
 
 
-def enforcer(hierarchy) -> Enforcer:
-    return Enforcer(hierarchy, CgroupLayout(Driver.CGROUPFS))
+def kept(hierarchy) -> CpusetKeeper:
+    return CpusetKeeper(hierarchy, CgroupLayout(Driver.CGROUPFS))
 
 
 def cpus(hierarchy, path) -> str:
@@ -45,7 +45,7 @@ def put(hierarchy, path, text) -> None:
 
 def test_every_container_and_sandbox_gets_what_its_class_has(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
-    findings = enforcer(hierarchy).round(PODS, POOLS, OFF)
+    findings = kept(hierarchy).round(PODS, POOLS, OFF)
     for name in ("", "/main", "/sandbox"):
         assert cpus(hierarchy, f"kubepods/podlsr{name}") == "4-5"
         assert cpus(hierarchy, f"kubepods/burstable/podls{name}") == "0-3,6-7"
@@ -61,7 +61,7 @@ MIXED = replace(LSR, shared={PROXY: "istio-proxy", "f" * 64: "istio-init"})
 @pytest.mark.parametrize("version", Version)
 def test_a_container_that_left_runs_in_the_shared_pool_and_moves_with_it(make_tree, version) -> None:
     hierarchy = make_tree(version, TREE | {f"kubepods/podlsr/{PROXY}": "0-7"})
-    keeper = enforcer(hierarchy)
+    keeper = kept(hierarchy)
     for pools in (POOLS, SharedCpus(shared=parse("0-1"), best_effort=parse("0-1,4-7")), POOLS):
         findings = keeper.round((MIXED, LS), pools, OFF)
         assert (findings.failures, findings.reapplied) == ((), ())
@@ -73,7 +73,7 @@ def test_a_container_that_left_runs_in_the_shared_pool_and_moves_with_it(make_tr
 
 
 def test_a_second_round_writes_nothing(make_tree) -> None:
-    keeper = enforcer(make_tree(Version.V1, TREE))
+    keeper = kept(make_tree(Version.V1, TREE))
     keeper.round(PODS, POOLS, OFF)
     findings = keeper.round(PODS, POOLS, OFF)
     assert (findings.written, findings.reapplied) == (0, ())
@@ -81,7 +81,7 @@ def test_a_second_round_writes_nothing(make_tree) -> None:
 
 def test_what_somebody_changed_is_put_back_and_counted(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
-    keeper = enforcer(hierarchy)
+    keeper = kept(hierarchy)
     keeper.round(PODS, POOLS, OFF)
     put(hierarchy, "kubepods/podlsr/main", "4")
     findings = keeper.round(PODS, POOLS, OFF)
@@ -91,7 +91,7 @@ def test_what_somebody_changed_is_put_back_and_counted(make_tree) -> None:
 
 def test_a_pool_that_changes_is_no_change_by_somebody_else(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
-    keeper = enforcer(hierarchy)
+    keeper = kept(hierarchy)
     keeper.round(PODS, POOLS, OFF)
     findings = keeper.round(PODS, replace(POOLS, shared=parse("0-1")), OFF)
     assert findings.reapplied == ()
@@ -102,7 +102,7 @@ def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_reported
     hierarchy = make_tree(Version.V1, TREE)
     static = KubeletRules(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     put(hierarchy, "kubepods/podlsr/main", "2")
-    findings = enforcer(hierarchy).round([LSR], POOLS, static)
+    findings = kept(hierarchy).round([LSR], POOLS, static)
     assert cpus(hierarchy, "kubepods/podlsr/main") == "2"
     assert findings.written == 0
     ((uid, note),) = findings.notes
@@ -112,7 +112,7 @@ def test_where_the_static_policy_owns_cpus_nothing_is_written_and_it_is_reported
 
 def test_once_the_policy_is_static_a_pods_cgroup_is_widened_again_so_that_the_kubelet_can_write(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
-    keeper = enforcer(hierarchy)
+    keeper = kept(hierarchy)
     keeper.round(PODS, POOLS, OFF)
     static = KubeletRules(static=True, given={"lsr": {"main": parse("2")}}, default=parse("0-1,3-7"))
     keeper.round(PODS, POOLS, static)
@@ -126,26 +126,26 @@ def test_memory_is_bound_where_it_was_asked(make_tree) -> None:
     hierarchy = make_tree(Version.V1, TREE)
     for path in TREE:
         (hierarchy.root / path / "cpuset.mems").write_text("0-1\n")
-    enforcer(hierarchy).round([replace(LSR, mems=0b10), LS], POOLS, OFF)
+    kept(hierarchy).round([replace(LSR, mems=0b10), LS], POOLS, OFF)
     assert (hierarchy.root / "kubepods/podlsr/main/cpuset.mems").read_text() == "1\n"
     assert (hierarchy.root / "kubepods/burstable/podls/main/cpuset.mems").read_text() == "0-1\n"
 
 
 def test_a_pod_with_a_hostile_uid_is_left_out_and_reported(make_tree) -> None:
     hostile = Pod("../../etc", "ns/hostile", KubernetesQos.BURSTABLE)
-    findings = enforcer(make_tree(Version.V1, TREE)).round([hostile, LS], POOLS, OFF)
+    findings = kept(make_tree(Version.V1, TREE)).round([hostile, LS], POOLS, OFF)
     assert "ns/hostile" in findings.failures[0].message
     assert findings.written == 3
 
 
 def test_a_wrong_driver_is_reported(make_tree) -> None:
-    findings = Enforcer(make_tree(Version.V1, TREE), CgroupLayout(Driver.SYSTEMD)).round(PODS, POOLS, OFF)
+    findings = CpusetKeeper(make_tree(Version.V1, TREE), CgroupLayout(Driver.SYSTEMD)).round(PODS, POOLS, OFF)
     assert "cgroupDriver" in findings.failures[0].message
 
 
 def test_in_v2_a_pod_that_gets_less_than_it_states_is_reported(make_tree) -> None:
     hierarchy = make_tree(Version.V2, TREE)
-    keeper = enforcer(hierarchy)
+    keeper = kept(hierarchy)
     keeper.round(PODS, POOLS, OFF)
     (hierarchy.root / "kubepods/podlsr/cpuset.cpus.effective").write_text("4\n")
     (failure,) = keeper.round(PODS, POOLS, OFF).failures

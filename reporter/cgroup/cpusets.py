@@ -268,7 +268,7 @@ class Findings:
     failures: tuple[Failure, ...]  # what could not be done
 
 
-class Enforcer:
+class CpusetKeeper:
     """Applies plans to one node's cgroups; remembers what it wrote, and therefore detects what others changed.
 
     It has no clock and does not wait. `round` must not be called concurrently.

@@ -1,0 +1,91 @@
+"""What reporter and enforcer tell each other: two JSON files in one folder, which only root may open.
+
+The reporter writes `facts.json`, which it alone can know of the node: pools of CPUs, what the kubelet gave, cards, and
+how these get into containers. The enforcer writes `state.json`. Each file is replaced whole. While the enforcer is
+registered with the runtime, it holds the lock of `lock` exclusively; that is how the reporter knows that it is there.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FACTS: Final = "facts.json"
+STATE: Final = "state.json"
+LOCK: Final = "lock"
+MAX_BYTES: Final = 4 * 2**20
+MAX_REMARKS: Final = 256
+
+
+class Cpus(msgspec.Struct, frozen=True):
+    """CPUs as lists such as 0-3,8."""
+
+    shared: str = ""
+    best_effort: str = ""
+    first: str = ""  # the CPUs of the BE pool that its Pods use first; "" if they use all of it
+    system: str = ""
+    shared_by_node: dict[int, str] = {}
+    best_effort_by_node: dict[int, str] = {}
+    static: bool = False  # whether the kubelet's CPU manager has the static policy
+    static_memory: bool = False
+    default: str = ""  # the kubelet's shared CPUs under that policy
+    given: dict[str, dict[str, str]] = {}  # Pod UID to container to the CPUs that the kubelet gave it alone
+    mems: bool = False  # whether cpuset.mems follows the NUMA nodes that were allocated
+    # Pod UID to the names of its containers that run in the shared pool, although the Pod has CPUs of its own
+    beside: dict[str, tuple[str, ...]] = {}
+
+
+class CardPlace(msgspec.Struct, frozen=True):
+    """A card, or a MIG device."""
+
+    bus: str = ""  # PCI address, by which CUDA numbers cards with CUDA_DEVICE_ORDER=PCI_BUS_ID
+    memory: int = 0  # bytes in all
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What the reporter knows of the node."""
+
+    cpus: Cpus = Cpus()
+    cards: dict[str, CardPlace] = {}  # by UUID
+    kinds: dict[str, str] = {}  # device type to the CDI kind that names its devices by their ids
+    default_shows: bool = False  # whether the default runtime shows the cards that NVIDIA_VISIBLE_DEVICES names
+    showing: tuple[str, ...] = ()  # the runtime handlers that do
+    mounts: bool = False  # whether these take mounts below /var/run/nvidia-container-devices
+    provider: str = "none"  # name of the `LimitProvider` of this node
+    # why its limits cannot be kept here, as far as the reporter knows, and the cure; "" if they can
+    no_limits: str = ""
+
+
+class CardState(msgspec.Struct, frozen=True):
+    """What a container's memory of a card is kept by."""
+
+    provider: str  # name of a `LimitProvider`
+    keeping: str  # name of a `Keeping`
+    limit: int | None = None  # bytes
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """What is to be told of a Pod, or of the node if the Pod's UID is "": an Event."""
+
+    reason: str  # CamelCase
+    message: str
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class State(msgspec.Struct, frozen=True):
+    """What the enforcer tells of itself."""
+
+    runtime: str = ""  # name and version of the container runtime
+    # why it does not work in whole or in part, and the cure, a sentence each
+    problems: tuple[str, ...] = ()
+    limits: str | None = None  # why the provider is not ready, and the cure; "" if it is; None if that is not known
+    cpus: bool = True  # whether it sets cpusets; not beside another plugin that does
+    containers: dict[str, dict[str, CardState]] = {}  # container id to card's UUID
+    remarks: tuple[Remark, ...] = ()  # the last `MAX_REMARKS`
+
+
+def folder(state: str) -> Path:
+    """Where the files are, below the folder of the reporter's state."""
+    return Path(state) / "enforcer"
