@@ -128,6 +128,17 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         },
         "limits": {"provider": "nvidia-toolkit", "require": ["*"]},
     },
+    "the enforcer": {
+        "enforcement": {
+            "enabled": True,
+            "kinds": {"rdma": "example.com/rdma"},
+            "hamiCore": {"library": "/opt/hami/libvgpu.so"},
+            "mps": {"pipe": "/run/nvidia-mps", "shm": "/run/nvidia-mps/shm"},
+        },
+        "devices": {"delivery": "nri", "closed": True},
+        "limits": {"provider": "cgroup", "require": ["*"]},
+        "policies": {"visibleDevices": {"exemptNamespaces": ["gpu-operator"]}},
+    },
     "every dialect, some in namespaces": {
         "dialects": {
             **{name: {"enabled": True, "namespaces": ["team-a", "team-b"]} for name in _DIALECTS[:5]},

@@ -355,6 +355,8 @@ def test_an_external_url_alone_is_not_enough_for_our_scheduler(render: Render) -
         {"limits": {"provider": "hami"}},
         {"limits": {"require": ["*"]}},
         {"limits": {"provider": "nvidia-toolkit", "require": ["Team"]}},
+        {"enforcement": {"directory": "run/nri"}},
+        {"enforcement": {"kinds": {"rdma": "no kind"}}},
         {"cpus": {"bindPolicy": "Default"}},
         {"cpus": {"numaTopologyPolicy": ""}},
         {"numa": {"scope": {"namespaces": ["x'] || true || 'x' in ['x"]}}},
@@ -756,7 +758,9 @@ def test_a_node_topology_is_described_as_it_is_written(objects: list[JsonObject]
     assert "$.zones[].costs[].value" in set(told(schema, everything, "$"))
 
 
-@pytest.mark.parametrize("lacking", [{"tracing": None}, {"map": None}, {"certificate": {"certManager": None}}])
+@pytest.mark.parametrize(
+    "lacking", [{"tracing": None}, {"map": None}, {"enforcement": None}, {"certificate": {"certManager": None}}]
+)
 def test_values_of_an_older_chart_are_refused_with_how_to_upgrade(render: Render, lacking: dict[str, Any]) -> None:
     """`helm upgrade --reuse-values` brings them: the defaults of the version that is installed."""
     with pytest.raises(ChartError, match="--reset-then-reuse-values"):

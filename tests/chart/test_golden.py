@@ -84,6 +84,7 @@ EVERY_SETTING: Final[dict[str, Any]] = {
         },
         "delivery": "nvidia-nri",
         "deliveryUnknown": "refuse",
+        "closed": True,
         "runtimeClassName": "cards",
         "quotaEnvironment": True,
         "order": "leastUsed",
@@ -91,6 +92,13 @@ EVERY_SETTING: Final[dict[str, Any]] = {
         "types": [_QUEUE],
     },
     "limits": {"provider": "nvidia-toolkit", "require": ["batch", "*"]},
+    "enforcement": {
+        "enabled": True,
+        "directory": "/run/nri",
+        "kinds": {"rdma": "example.com/rdma"},
+        "hamiCore": {"library": "/opt/hami/libvgpu.so"},
+        "mps": {"pipe": "/run/nvidia-mps", "shm": "/run/nvidia-mps/shm"},
+    },
     "cpus": {
         "bindPolicy": "SpreadByPCPUs",
         "exclusivePolicy": "NUMANodeLevel",

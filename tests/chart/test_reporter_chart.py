@@ -22,17 +22,17 @@ def pod(objects: list[JsonObject]) -> JsonObject:
     return spec
 
 
-def container(objects: list[JsonObject]) -> JsonObject:
-    (only,) = pod(objects)["containers"]
+def container(objects: list[JsonObject], name: str = "reporter") -> JsonObject:
+    (only,) = (one for one in pod(objects)["containers"] if one["name"] == name)
     return dict(only)
 
 
-def mounts(objects: list[JsonObject]) -> dict[str, tuple[str, bool]]:
-    """Host folder -> its mount point, and whether it is writable."""
+def mounts(objects: list[JsonObject], name: str = "reporter") -> dict[str, tuple[str, bool]]:
+    """Host folder -> its mount point in a container, and whether it is writable."""
     hosts = {one["name"]: one["hostPath"]["path"] for one in pod(objects)["volumes"] if "hostPath" in one}
     return {
         hosts[one["name"]]: (one["mountPath"], not one.get("readOnly", False))
-        for one in container(objects)["volumeMounts"]
+        for one in container(objects, name)["volumeMounts"]
         if one["name"] in hosts
     }
 
@@ -317,3 +317,69 @@ def test_the_device_managers_folder_is_there_wherever_the_kubelets_is(render: Re
     rendered = render({"reporter": {"kubelet": {"directory": "/data/kubelet"}}})
 
     assert mounts(rendered)["/var/lib/kubelet/device-plugins"] == ("/var/lib/kubelet/device-plugins", False)
+
+
+ENFORCING = {"enforcement": {"enabled": True}}
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def test_by_default_there_is_no_enforcer_and_the_token_is_mounted_as_usual(objects: list[JsonObject]) -> None:
+    assert [one["name"] for one in pod(objects)["containers"]] == ["reporter"]
+    assert "automountServiceAccountToken" not in pod(objects)
+
+
+def test_the_enforcer_has_no_token_and_no_capability_and_what_it_sees_of_the_host_is_listed(render: Render) -> None:
+    objects = render(ENFORCING)
+
+    assert pod(objects)["automountServiceAccountToken"] is False
+    assert TOKEN in {one["mountPath"] for one in container(objects)["volumeMounts"]}
+    assert container(objects, "enforcer")["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert mounts(objects, "enforcer") == {
+        "/var/run/nri": ("/var/run/nri", False),
+        "/var/lib/kubelet/device-plugins": ("/var/lib/kubelet/device-plugins", False),
+        "/var/lib/koordgate/enforcer": ("/var/lib/koordgate/enforcer", True),
+    }
+    assert find(objects, "DaemonSet", NAME)["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_for_limits_of_the_driver_it_may_administrate_and_has_the_hosts_cgroups(render: Render) -> None:
+    objects = render(ENFORCING | {"limits": {"provider": "cgroup"}})
+
+    assert container(objects, "enforcer")["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
+    assert mounts(objects, "enforcer")["/sys/fs/cgroup"] == ("/sys/fs/cgroup", True)
+    assert "add" not in container(objects)["securityContext"]["capabilities"]
+    assert read(objects).enforcement.provider == "cgroup"
+
+
+def test_what_the_administrator_brings_is_seen_by_reporter_and_enforcer(render: Render) -> None:
+    values = ENFORCING["enforcement"] | {"hamiCore": {"library": "/opt/hami/libvgpu.so"}, "mps": {"pipe": "/run/mps"}}
+    objects = render({"enforcement": values})
+
+    assert {mounts(objects)[path] for path in ("/opt/hami", "/run/mps")} == {("/opt/hami", False), ("/run/mps", False)}
+    assert mounts(objects, "enforcer")["/opt/hami"] == ("/opt/hami", False)
+    assert mounts(objects, "enforcer")["/run/mps"] == ("/run/mps", True)
+
+
+def test_its_own_namespace_is_never_closed(render: Render) -> None:
+    exempt = {"visibleDevices": {"exemptNamespaces": ["gpu-operator"]}}
+    closed = read(render(ENFORCING | {"devices": {"closed": True}, "policies": exempt})).enforcement
+
+    assert closed.closed
+    assert closed.exempt_namespaces == ("gpu-operator", "koordgate-system")
+
+
+@pytest.mark.parametrize(
+    ("values", "cure"),
+    [
+        ({"limits": {"provider": "cgroup"}}, "set enforcement.enabled"),
+        ({"devices": {"delivery": "nri"}}, "set enforcement.enabled"),
+        ({"devices": {"closed": True}}, "set enforcement.enabled"),
+        (ENFORCING | {"limits": {"provider": "cgroup"}, "reporter": {"enabled": False}}, "reporter.enabled to true"),
+        (ENFORCING | {"limits": {"provider": "HAMi-core"}}, "state its path as enforcement.hamiCore.library"),
+        (ENFORCING | {"limits": {"provider": "mps"}}, "state its pipe directory as enforcement.mps.pipe"),
+    ],
+    ids=["a provider", "a delivery", "closed", "no reporter", "no library", "no daemon"],
+)
+def test_what_only_the_enforcer_does_is_refused_without_it(render: Render, values: dict[str, Any], cure: str) -> None:
+    with pytest.raises(ChartError, match=cure):
+        render(values)

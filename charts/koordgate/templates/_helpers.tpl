@@ -3,7 +3,7 @@
 {{/* Every object has labels, so that this stands before what a missing value would break. `helm upgrade --reuse-values` takes the
 defaults of the version that is installed, which lack the newer values. */}}
 {{- define "koordgate.labels" -}}
-{{- if not (and (kindIs "map" .root.Values.tracing) (kindIs "map" .root.Values.map) (kindIs "map" .root.Values.certificate.certManager)) }}
+{{- if not (and (kindIs "map" .root.Values.tracing) (kindIs "map" .root.Values.enforcement) (kindIs "map" .root.Values.map) (kindIs "map" .root.Values.certificate.certManager)) }}
 {{- fail "values of this version of the chart are missing, as after `helm upgrade --reuse-values` from an older one: use --reset-then-reuse-values (Helm 3.14 or newer), or --values with a file of your own values" }}
 {{- end }}
 app.kubernetes.io/name: {{ .name }}

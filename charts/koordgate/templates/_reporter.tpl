@@ -25,6 +25,39 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{/* Fails where the values ask of the enforcer what it cannot do. */}}
+{{- define "koordgate.enforcement.checked" -}}
+{{- $by := .Values.limits.provider }}
+{{- $enforcer := and .Values.reporter.enabled .Values.enforcement.enabled }}
+{{- if and (has $by (list "cgroup" "HAMi-core" "mps")) (not $enforcer) }}
+{{- fail (printf "limits.provider %s needs the enforcer: set enforcement.enabled and reporter.enabled to true, or limits.provider to another" $by) }}
+{{- end }}
+{{- if and (eq .Values.devices.delivery "nri") (not $enforcer) }}
+{{- fail "devices.delivery nri needs the enforcer: set enforcement.enabled and reporter.enabled to true, or devices.delivery to auto" }}
+{{- end }}
+{{- if and .Values.devices.closed (not $enforcer) }}
+{{- fail "devices.closed needs the enforcer: set enforcement.enabled and reporter.enabled to true, or devices.closed to false" }}
+{{- end }}
+{{- if and (eq $by "HAMi-core") (not .Values.enforcement.hamiCore.library) }}
+{{- fail "limits.provider HAMi-core needs its library on the nodes: put it there, and state its path as enforcement.hamiCore.library" }}
+{{- end }}
+{{- if and (eq $by "mps") (not .Values.enforcement.mps.pipe) }}
+{{- fail "limits.provider mps needs an MPS daemon on the nodes: run one, and state its pipe directory as enforcement.mps.pipe" }}
+{{- end }}
+{{- end }}
+
+{{/* Folders of what the administrator brings for limits, as JSON. */}}
+{{- define "koordgate.enforcement.brought" -}}
+{{- $found := list }}
+{{- with .Values.enforcement.hamiCore.library }}
+{{- $found = append $found (dir .) }}
+{{- end }}
+{{- with .Values.enforcement.mps.pipe }}
+{{- $found = append $found . }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
 {{/* The volume of a folder that is hidden from the reporter; takes the folder's name. */}}
 {{- define "koordgate.reporter.hiddenVolume" -}}
 hidden-{{ replace "_" "-" . }}
@@ -79,6 +112,21 @@ cpus:
   enforce: {{ .Values.reporter.cpus.enforce }}
   memory: {{ .Values.reporter.cpus.memory }}
   takeOver: {{ .Values.reporter.cpus.takeOver }}
+{{- if .Values.enforcement.enabled }}
+enforcement:
+  enabled: true
+  socket: {{ printf "%s/nri.sock" .Values.enforcement.directory | quote }}
+  closed: {{ .Values.devices.closed }}
+  # The containers here see all cards.
+  exemptNamespaces: {{ append .Values.policies.visibleDevices.exemptNamespaces .Release.Namespace | uniq | toJson }}
+  kinds: {{ .Values.enforcement.kinds | toJson }}
+  provider: {{ .Values.limits.provider }}
+  hamiCore:
+    library: {{ .Values.enforcement.hamiCore.library | quote }}
+  mps:
+    pipe: {{ .Values.enforcement.mps.pipe | quote }}
+    shm: {{ .Values.enforcement.mps.shm | quote }}
+{{- end }}
 proof:
   enabled: {{ .Values.reporter.proof.enabled }}
   environment: {{ .Values.reporter.proof.environment }}
