@@ -13,10 +13,6 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.message_factory import GetMessageClass
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import (
@@ -32,6 +28,8 @@ from h2.exceptions import H2Error
 
 from allocator.vocabulary.cputopology import MAX_CPU
 from allocator.vocabulary.outcome import excerpt
+from koordgate import protobuf
+from koordgate.protobuf import INT64, Field, MessageType
 from reporter.kubelet.podresources import WHOLE_POD, ContainerResources, PodResources
 
 _PREFIX: Final = struct.Struct(">BI")  # whether it is compressed, and how long it is
@@ -192,23 +190,20 @@ def _text(data: bytes) -> str:
 METHOD: Final = "/v1.PodResourcesLister/List"
 _MAX_PODS: Final = 4096
 _MAX_PARTS: Final = 65536  # containers, rows of devices and CPUs together
-_TEXT: Final = FieldDescriptorProto.TYPE_STRING
-_INT64: Final = FieldDescriptorProto.TYPE_INT64
-# Message to its fields: name, number, type (another message by its name), whether repeated.
-_MESSAGES: Final[dict[str, tuple[tuple[str, int, Any, bool], ...]]] = {
-    "ListPodResourcesResponse": (("pod_resources", 1, "PodResources", True),),
+_MESSAGES: Final = {
+    "ListPodResourcesResponse": (Field("pod_resources", 1, "PodResources", many=True),),
     "PodResources": (
-        ("name", 1, _TEXT, False),
-        ("namespace", 2, _TEXT, False),
-        ("containers", 3, "ContainerResources", True),
-        ("cpu_ids", 4, _INT64, True),
+        Field("name", 1),
+        Field("namespace", 2),
+        Field("containers", 3, "ContainerResources", many=True),
+        Field("cpu_ids", 4, INT64, many=True),
     ),
     "ContainerResources": (
-        ("name", 1, _TEXT, False),
-        ("devices", 2, "ContainerDevices", True),
-        ("cpu_ids", 3, _INT64, True),
+        Field("name", 1),
+        Field("devices", 2, "ContainerDevices", many=True),
+        Field("cpu_ids", 3, INT64, many=True),
     ),
-    "ContainerDevices": (("resource_name", 1, _TEXT, False), ("device_ids", 2, _TEXT, True)),
+    "ContainerDevices": (Field("resource_name", 1), Field("device_ids", 2, many=True)),
 }
 
 
@@ -221,11 +216,10 @@ def parse(data: bytes) -> tuple[PodResources, ...]:
 
     Raises PodListError: it is truncated or malformed, lists more than a node can have, or something without a name.
     """
-    message: Any = _response()()
     try:
-        message.ParseFromString(data)
-    except (DecodeError, ValueError) as error:  # the latter for text that is not UTF-8, by protobuf's slow half
-        raise PodListError("its answer is no ListPodResourcesResponse: truncated or malformed") from error
+        message = protobuf.parse(_response(), data)
+    except ValueError as error:
+        raise PodListError(f"its answer is {error}") from error
     if len(message.pod_resources) > _MAX_PODS:
         raise PodListError(f"its answer lists {len(message.pod_resources)} Pods; at most {_MAX_PODS} are read")
     parts = 0
@@ -279,21 +273,5 @@ def _named(text: str, what: str) -> str:
 
 
 @cache
-def _response() -> type[Message]:
-    file = FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
-    file.message_type.extend(_described(name, fields) for name, fields in _MESSAGES.items())
-    pool = DescriptorPool()  # a pool of its own: another library may use the name `v1` in the common one
-    pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName("v1.ListPodResourcesResponse"))
-
-
-def _described(name: str, fields: Iterable[tuple[str, int, Any, bool]]) -> DescriptorProto:
-    described = DescriptorProto(name=name)
-    for field, number, kind, many in fields:
-        label = FieldDescriptorProto.LABEL_REPEATED if many else FieldDescriptorProto.LABEL_OPTIONAL
-        one = described.field.add(name=field, number=number, label=label)
-        if isinstance(kind, str):
-            one.type, one.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".v1.{kind}"
-        else:
-            one.type = kind
-    return described
+def _response() -> MessageType:
+    return protobuf.messages("v1", _MESSAGES)["ListPodResourcesResponse"]
