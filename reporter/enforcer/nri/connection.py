@@ -5,13 +5,13 @@ The runtime itself makes one call at a time, over all Pods of the node.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from allocator.vocabulary.outcome import excerpt
 from reporter.enforcer.model import Container, Edits, Sandbox, Update
 from reporter.enforcer.nri import messages
 from reporter.enforcer.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Frame, FrameError, Frames, encode
+from reporter.enforcer.nri.messages import MessageError
 
 _LOG: Final = logging.getLogger(__name__)
 _CHUNK: Final = 2**18
@@ -92,7 +92,7 @@ class _Connection:
         self._parts = 0
         self._sandboxes: list[Sandbox] = []
         self._containers: list[Container] = []
-        self._methods: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
+        self._methods = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,
             "CreateContainer": self._create,
@@ -128,7 +128,7 @@ class _Connection:
     def _registered(self, body: bytes) -> None:
         try:
             status = messages.read("Response", body).status
-        except ValueError as error:
+        except MessageError as error:
             raise FrameError(str(error)) from error
         if status.code:
             raise NriError(f"the container runtime refuses the plugin: {excerpt(status.message)}")
@@ -144,10 +144,10 @@ class _Connection:
             answer = messages.make("Response", payload=await self._methods[request.method](request.payload))
         except RefusedError as error:
             return _failed(_UNKNOWN, f"koordgate: {error}")
-        except ValueError as error:
+        except MessageError as error:
             _LOG.warning("the container runtime's request cannot be read", extra={"method": method}, exc_info=True)
             return _failed(_INVALID, f"koordgate cannot read {method}: {error}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 a bug: the runtime is told, and goes on
             _LOG.exception("a call of the container runtime failed", extra={"method": method})
             return _failed(_UNKNOWN, f"koordgate failed in {method}: {type(error).__name__}; see the enforcer's log")
         return answer

@@ -99,6 +99,10 @@ _TABLE: Final = {
 }
 
 
+class MessageError(Exception):
+    """Bytes that are no such message; the message says so."""
+
+
 @cache
 def types() -> dict[str, MessageType]:
     """The messages by their names."""
@@ -113,9 +117,12 @@ def make(name: str, **fields: Any) -> bytes:
 def read(name: str, data: bytes) -> Any:
     """Read a serialised message.
 
-    Raises ValueError: it is truncated or malformed.
+    Raises MessageError: it is truncated or malformed.
     """
-    return protobuf.parse(types()[name], data)
+    try:
+        return protobuf.parse(types()[name], data)
+    except ValueError as error:
+        raise MessageError(str(error)) from error
 
 
 def sandbox(pod: Any) -> Sandbox:
