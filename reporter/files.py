@@ -1,4 +1,4 @@
-"""Files of the host, read with bounds: small ones of sysfs and procfs, and files that other programs rewrite."""
+"""Files, read with bounds: small ones of sysfs and procfs, and those that other programs rewrite; and ours, written."""
 
 import os
 import re
@@ -234,3 +234,22 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise FileError(f"{path}: larger than {max_bytes} bytes; it is not read")
     return data
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file of ours, whole or not at all; its folder is made if it is missing. Only root may read the file.
+
+    It must have one writer. Raises OSError: as the file system does.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink()
+        raise

@@ -1,8 +1,5 @@
 """The node's files, read and written: everything that may block, for one thread at a time."""
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import reduce
@@ -166,18 +163,7 @@ class Host:
         """Save the record of the cards, whole or not at all; returns why that failed, "" if it did not."""
         folder = Path(self._settings.roots.state)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".", dir=folder)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(health.encode(node))
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(temporary).replace(folder / _HEALTH)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    Path(temporary).unlink()
-                raise
+            files.write_whole(folder / _HEALTH, health.encode(node))
         except OSError as error:
             return f"{folder}: the cards' health cannot be saved ({error.strerror}); mount it read-write"
         return ""
