@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from allocator.vocabulary.cputopology import parse
+
 FACTS: Final = "facts.json"
 STATE: Final = "state.json"
 LOCK: Final = "lock"
@@ -34,6 +36,16 @@ class Cpus(msgspec.Struct, frozen=True):
     # Pod UID to the names of its containers that run in the shared pool, although the Pod has CPUs of its own
     beside: dict[str, tuple[str, ...]] = {}
 
+    def __post_init__(self) -> None:
+        """Check the lists, so that whoever has them can read them.
+
+        Raises CpusetError: one is not such a list.
+        """
+        given = (text for containers in self.given.values() for text in containers.values())
+        parts = (*self.shared_by_node.values(), *self.best_effort_by_node.values())
+        for text in (self.shared, self.best_effort, self.first, self.system, self.default, *parts, *given):
+            parse(text)
+
 
 class CardPlace(msgspec.Struct, frozen=True):
     """A card, or a MIG device."""
@@ -52,8 +64,13 @@ class Facts(msgspec.Struct, frozen=True):
     showing: tuple[str, ...] = ()  # the runtime handlers that do
     mounts: bool = False  # whether these take mounts below /var/run/nvidia-container-devices
     provider: str = "none"  # name of the `LimitProvider` of this node
-    # why its limits cannot be kept here, as far as the reporter knows, and the cure; "" if they can
+    # why its limits cannot be kept here, and the cure; "" if they can. The enforcer adds what it finds itself.
     no_limits: str = ""
+    variable: str = ""  # the CDI kind with which NVIDIA_VISIBLE_DEVICES names a card; "" for the bare UUID
+    # What the enforcer reads itself; the file has none of it.
+    # Pod UID to containers that have cards of NVIDIA's device plugin; None if that is not known
+    plugin_held: dict[str, tuple[str, ...]] | None = None
+    mps_namespaces: str = ""  # where the MPS daemon has a folder for each namespace; "" if it makes none (protocol 2)
 
 
 class CardState(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """What the reporter keeps of a Pod (pure): everything allocated to it, and how to find its containers."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -100,20 +100,17 @@ class NodePod:
 
         `mems`: whether its memory follows the NUMA nodes that were allocated.
         """
-        numa = self.status.numa if self.status is not None else ()
-        return plan.Pod(
+        pod = plan.Pod(
             uid=self.cgroup,
             name=str(self),
             qos_class=self.qos_class,
             qos=self.qos,
-            cpus=self.cpus,
-            pools=_pools(self.status) if self.status is not None else 0,
-            mems=reduce(or_, (1 << one.node for one in numa), 0) if mems else 0,
             whole_cpus=self.whole_cpus,
             unreadable=self.status_unreadable,
             needs=self.needs,
             shared={identity: name for identity, name in self.containers.items() if name in self.shared},
         )
+        return planned(pod, self.status, mems=mems)
 
 
 def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
@@ -130,7 +127,7 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
     decided: ResourceStatus | None = None
     status_unreadable = False
     try:
-        decided = read_resource_status(annotations, own=qos in _OWN_CPUS and own)
+        decided = read_status(annotations, qos, own=own)
     except AnnotationError as error:
         status_unreadable = True
         problems.append(str(error))
@@ -163,6 +160,26 @@ def read_pod(obj: Mapping[str, Any], types: DeviceTypes = BUILT_IN) -> NodePod:
 def in_order(pods: Iterable[NodePod]) -> tuple[NodePod, ...]:
     """Sort Pods by namespace, name and UID."""
     return tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)))
+
+
+def read_status(annotations: Mapping[str, str], qos: str, *, own: bool = True) -> ResourceStatus | None:
+    """Read the CPUs that were allocated to a Pod of this class; None if none were.
+
+    `own`: whether a container runs on CPUs of the Pod's own, if its class has such. Raises AnnotationError: they
+    cannot be read.
+    """
+    return read_resource_status(annotations, own=own and qos in _OWN_CPUS)
+
+
+def planned(pod: plan.Pod, status: ResourceStatus | None, *, mems: bool) -> plan.Pod:
+    """A Pod in the cpuset plan, with what was allocated to it.
+
+    `mems`: whether its memory follows the NUMA nodes that were allocated.
+    """
+    if status is None:
+        return pod
+    nodes = reduce(or_, (1 << one.node for one in status.numa), 0) if mems else 0
+    return replace(pod, cpus=status.cpus, pools=_pools(status), mems=nodes)
 
 
 def _pools(status: ResourceStatus) -> int:

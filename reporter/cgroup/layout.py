@@ -2,11 +2,11 @@
 
 The kubelet has two drivers. `cgroupfs` nests plain names. `systemd` nests slices, whose names repeat those above them
 and write `-` as `_` (Kubernetes v1.37, pkg/kubelet/cm/cgroup_manager_linux.go). Each container runtime names the
-innermost cgroup in its own way. Paths are relative to the mount of the cpuset hierarchy.
+innermost cgroup in its own way. Paths are relative to the mount of the hierarchy.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
@@ -20,6 +20,7 @@ _OF_CONTAINER: Final = re.compile(r"(?:^|(?<!-conmon)-)([0-9a-f]{64})(?:\.scope)
 _PART: Final = re.compile(r"(?!\.)[A-Za-z0-9_.:@\\-]{1,255}", re.ASCII)
 _STATIC_POD: Final = "kubernetes.io/config.hash"
 _KUBEPODS: Final = "kubepods"
+_SLICE: Final = ".slice"
 
 
 class LayoutError(ValueError):
@@ -108,13 +109,46 @@ class CgroupLayout:
         if self.driver is Driver.CGROUPFS:
             return "/".join(parts)
         names = [part.replace("-", "_") for part in parts]
-        return "/".join(f"{'-'.join(names[: depth + 1])}.slice" for depth in range(len(names)))
+        return "/".join(_nested(names))
 
 
 def container_id(name: str) -> str:
     """The id in the name of a container's cgroup, without its runtime; "" if it is none of a container or sandbox."""
     match = _OF_CONTAINER.search(name)
     return match[1] if match is not None else ""
+
+
+def from_runtime(named: str) -> str:
+    """The path of a cgroup that a container runtime names, as NRI has it.
+
+    `named`: with the driver cgroupfs, the path. With systemd a slice, alone or as a path, of which the last name says
+    everything; for a container, `slice:prefix:name` (runc, libcontainer/cgroups/systemd: the scope prefix-name).
+    Raises LayoutError: it is neither.
+    """
+    above, colon, scope = named.partition(":")
+    last = above.rpartition("/")[2]
+    if last.endswith(_SLICE):
+        names = last.removesuffix(_SLICE).split("-")
+        parts = _nested(names) if all(names) else [""]
+        if colon:
+            prefix, found, name = scope.partition(":")
+            parts.append(f"{prefix}-{name}.scope" if found and prefix and name else "")
+    else:
+        parts = named.removeprefix("/").split("/")
+    if not all(map(_PART.fullmatch, parts)):
+        raise LayoutError(f"the runtime names a cgroup {excerpt(named)!r}, which is no path of one")
+    return "/".join(parts)
+
+
+def _nested(names: Sequence[str]) -> list[str]:
+    """Slices, each of which repeats the names above it."""
+    return [f"{'-'.join(names[: depth + 1])}{_SLICE}" for depth in range(len(names))]
+
+
+def qos_of(path: str) -> KubernetesQos:
+    """The QoS class of the Pod whose own cgroup this is (`CgroupLayout.pod`)."""
+    tier = path.rpartition("/")[0].rpartition("/")[2].removesuffix(_SLICE).rpartition("-")[2]
+    return next((qos for qos in KubernetesQos if tier in _tier(qos)), KubernetesQos.GUARANTEED)
 
 
 def _tier(qos: KubernetesQos) -> tuple[str, ...]:

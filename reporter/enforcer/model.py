@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from reporter.exchange import CardState, Remark
+
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
@@ -77,15 +79,26 @@ class Update(NamedTuple):
     mems: int = 0
 
 
+class MpsShare(NamedTuple):
+    """A namespace of the MPS daemon, for one container."""
+
+    namespace: str
+    percent: int  # of each card's threads that its programs may use at a time
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is decided about a container."""
+    """What is decided about a container, or about all of them."""
 
     edits: Edits = field(default_factory=Edits)
     updates: tuple[Update, ...] = ()  # of other containers
     limits: tuple[CardLimit, ...] = ()  # to be set in the driver, and read back, before the call is answered
-    # whether the container is refused if one of these limits cannot be set; otherwise it is told as missing
+    # whether the container is refused if a limit, or `mps`, cannot be set; otherwise it is told as missing
     required: bool = False
-    caches: tuple[str, ...] = ()  # folders that must be there and empty before the call is answered
+    # folders that must be there, empty, and writable for everybody, before the call is answered
+    caches: tuple[str, ...] = ()
+    mps: MpsShare | None = None  # what must be there before the call is answered
     refusal: str = ""  # why the container is refused, and the cure; "" if it is not
-    remarks: tuple[str, ...] = ()  # what is to be told of the container's Pod, a sentence each
+    remarks: tuple[Remark, ...] = ()  # what is to be told
+    # container's id and card to what keeps its memory: `enforced` as soon as the limits are read back
+    kept: Mapping[str, Mapping[str, CardState]] = field(default_factory=dict)

@@ -1,0 +1,126 @@
+"""Which devices a container gets, and how (pure): names from its Pod's annotations, nothing else.
+
+The container's specification may show a card already, by NVIDIA_VISIBLE_DEVICES or a CDI device; such a card is not
+brought twice. NVIDIA's runtime looks for mounts before it looks at the variable (NVIDIA Container Toolkit 1.20,
+internal/config/image), and a CDI specification of NVIDIA's sets the variable to `void` itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from allocator.vocabulary.delivery import unqualified
+from allocator.vocabulary.names import TYPE_GPU, VISIBLE_DEVICES_ENV, shown_by, visible_devices
+from reporter.enforcer.model import Container, Mount, Sandbox
+from reporter.exchange import Facts
+
+BROUGHT_PREFIX: Final = "nri.koordgate.io/"
+VOID: Final = "void"
+MOUNTED: Final = "/var/run/nvidia-container-devices"
+_NOTHING: Final = "/dev/null"
+_FRACTIONS: Final = "nvidia.com/container."
+_LOST: Final = (
+    "look for its fault (koordgate doctor), or delete the Pod, so that the one in its place is given another card"
+)
+_NO_WAY: Final = (
+    "shows containers no cards, and no CDI specification of the node names every card by its UUID: let one be written "
+    "(nvidia-ctk cdi generate), or name a RuntimeClass of NVIDIA's runtime in the Pod"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The cards of a container."""
+
+    names: tuple[str, ...] = ()  # by UUID
+    only: bool = False  # whether nothing but the enforcer brings them
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What brings a container its devices."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    cdi: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def cards_of(annotations: Mapping[str, str], container: str) -> Cards:
+    """The cards that were allocated to a container."""
+    brought = annotations.get(f"{BROUGHT_PREFIX}{container}")
+    if brought is not None:
+        return Cards(_listed(brought), only=True)
+    return Cards(_listed(annotations.get(visible_devices(container), "")))
+
+
+def bring(sandbox: Sandbox, container: Container, cards: Cards, facts: Facts) -> Brought:
+    """Bring a container its cards, and its devices of other types that have a CDI kind."""
+    others = _others(sandbox.annotations, container, facts)
+    stated = _listed(container.environment.get(VISIBLE_DEVICES_ENV, ""))
+    if not cards.names or (not cards.only and set(stated) == set(cards.names)):
+        return Brought(cdi=others)  # The runtime brings them.
+    brought = _bring(sandbox, container, cards, facts)
+    if brought.refusal and not cards.only:
+        brought = Brought()  # Somebody else may bring them.
+    return replace(brought, cdi=(*brought.cdi, *others))
+
+
+def _bring(sandbox: Sandbox, container: Container, cards: Cards, facts: Facts) -> Brought:
+    absent = next((card for card in cards.names if card not in facts.cards), "")
+    if absent:
+        why = f"card {absent} was allocated to container {container.name}, and the node does not have it: {_LOST}"
+        return Brought(refusal=why)
+    there = set(map(unqualified, container.cdi))
+    lacking = tuple(card for card in cards.names if card not in there)
+    kind = facts.kinds.get(TYPE_GPU)
+    if kind or not lacking:
+        shut = container.environment.get(VISIBLE_DEVICES_ENV) == VOID
+        return Brought({} if shut else {VISIBLE_DEVICES_ENV: VOID}, cdi=tuple(f"{kind}={card}" for card in lacking))
+    if not (sandbox.handler in facts.showing if sandbox.handler else facts.default_shows):
+        handler = f"runtime handler {sandbox.handler}" if sandbox.handler else "the default runtime handler"
+        return Brought(refusal=f"{handler} {_NO_WAY}")
+    if facts.mounts:
+        below = f"{MOUNTED}/cdi/{facts.variable}" if facts.variable else MOUNTED
+        return Brought(mounts=tuple(Mount(_NOTHING, f"{below}/{card}") for card in cards.names))
+    named = (f"{facts.variable}={card}" if facts.variable else card for card in cards.names)
+    return Brought({VISIBLE_DEVICES_ENV: ",".join(named)})
+
+
+def mounts_others(container: Container, cards: Cards, facts: Facts) -> str:
+    """Refuse a container that has mounts for other cards, where NVIDIA's runtime takes such; "" for all else.
+
+    No answer can take a mount away.
+    """
+    if not facts.mounts:
+        return ""
+    for mount in container.mounts:
+        if mount.startswith(f"{MOUNTED}/") and mount.rpartition("/")[2] not in cards.names:
+            return (
+                f"container {container.name} has a mount at {mount}, by which NVIDIA's runtime shows a card that was "
+                "not allocated to it: remove the mount from the Pod"
+            )
+    return ""
+
+
+def held_by_others(sandbox: Sandbox, container: Container, facts: Facts) -> bool:
+    """Whether others may have given a container cards: NVIDIA's device plugin, or its fractioning operator."""
+    if facts.plugin_held is None or container.name in facts.plugin_held.get(sandbox.uid, ()):
+        return True
+    handled = f"{_FRACTIONS}{container.name}."
+    return any(key.startswith(handled) for key in sandbox.annotations)
+
+
+def _others(annotations: Mapping[str, str], container: Container, facts: Facts) -> tuple[str, ...]:
+    """The CDI devices of other types that a container is to have, and that nobody else gives it."""
+    found = []
+    for key, text in annotations.items():
+        kind, name = shown_by(key) or ("", "")
+        if name == container.name and kind != TYPE_GPU and kind in facts.kinds:
+            found += [f"{facts.kinds[kind]}={one}" for one in text.split(",") if one]
+    return tuple(one for one in found if one not in container.cdi)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    names = (unqualified(one.strip()) for one in text.split(","))
+    return tuple(dict.fromkeys(name for name in names if name and name != VOID))
