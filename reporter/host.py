@@ -24,7 +24,6 @@ from reporter.proof.agree import ContainerSeen
 from reporter.reading import HostReading
 from reporter.runtimefiles import RuntimeFiles
 from reporter.settings import ReporterSettings, pci_matches
-from reporter.takeover import TakenOver, TakeOver
 
 _NO_CGROUPS: Final = (HierarchyError, LayoutError, OSError)
 _HEALTH: Final = "gpus.json"
@@ -63,7 +62,6 @@ class Host:
         )
         own = settings.runtime.own_handler is not None
         self._runtime = RuntimeFiles(settings.runtime.directories, Path(roots.cgroup), Path(roots.dev) if own else None)
-        self._take_over = TakeOver(kubelet / cpustate.FILE, settings.cpus.take_over)
         self._cpuset_keeper: tuple[str, CpusetKeeper] | None = (
             None  # the kubelet's cgroup root, and what keeps cpusets below it
         )
@@ -81,7 +79,7 @@ class Host:
             devices=read_devices(self._sysfs, self._matches),
             nvidia=nvidia,
             configuration=self._configuration.read(),
-            cpu_state=self._take_over.in_memory(self._cpu_state.read()),
+            cpu_state=self._cpu_state.read(),
             checkpoint=self._checkpoint.read(),
             runtime=self._runtime.read() if nvidia and self._settings.gpus.enabled else None,
         )
@@ -117,10 +115,6 @@ class Host:
         except _NO_CGROUPS as error:
             self._cpuset_keeper = None
             return None, str(error)
-
-    def take_over(self, pods: Iterable[NodePod], reading: HostReading, *, dry: bool) -> TakenOver:
-        """Treat the kubelet's CPU manager state as the settings require; `dry` only reports what would be done."""
-        return self._take_over.round(pods, reading, dry=dry)
 
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
         """Inspect what containers really have; empty if no cgroups are found."""

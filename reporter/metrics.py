@@ -238,9 +238,6 @@ class ReporterMetrics:
         self.cpuset_reapplied = counter(
             "cpuset_reapplied_total", "Cgroups that somebody else had changed and that were corrected."
         )
-        self.take_overs = counter(
-            "take_overs_total", "Times that allocated CPUs were written into the kubelet's CPU manager state."
-        )
         self.agreeing = gauge("pods_agreeing", "Pods that have exactly what was allocated to them.")
         self.mismatches = gauge(
             "mismatches", "Contradictions between what was allocated and what Pods have, by kind.", ["kind"]
@@ -291,7 +288,6 @@ class ReporterMetrics:
         self.devices.show(shown.decided, shown.loads, shown.uses)
         self.show_agreements(shown.decided.agreements)
         self.show_claims(shown.decided.claims)
-        self.take_overs.inc(shown.taken_over)
         if shown.findings is not None:
             self.cpuset_writes.inc(shown.findings.written)
             self.cpuset_reapplied.inc(len(shown.findings.reapplied))

@@ -159,13 +159,11 @@ class Performer:
         return CardsRead(reading, nvml.take_xids())
 
     def _write_cpus(self, effect: WriteCpus) -> CpusWritten:
-        findings, problem = None, ""
-        if effect.decided is not None and not self._dry:
-            topology = effect.decided.topology
-            findings, problem = self._host.enforce(
-                effect.decided.pods, topology.pools, topology.kubelet, effect.decided.cgroup_root
-            )
-        return CpusWritten(findings, problem, self._host.take_over(effect.pods, effect.host, dry=self._dry))
+        if self._dry:
+            return CpusWritten()
+        decided = effect.decided
+        topology = decided.topology
+        return CpusWritten(*self._host.enforce(decided.pods, topology.pools, topology.kubelet, decided.cgroup_root))
 
     async def _prove(self, effect: Prove) -> Proved:
         seen = await self.in_thread(partial(self._host.containers, effect.pods, effect.cgroup_root))

@@ -151,8 +151,6 @@ class ReporterCpuSettings(Section, frozen=True):
 
     enforce: bool = True  # whether cgroups' cpusets are written
     memory: bool = False  # whether cpuset.mems follows the NUMA nodes that were allocated
-    # what to do with the kubelet's CPU manager state: leave it, write allocated CPUs into it, undo that
-    take_over: Literal["leave", "write", "undo"] = "leave"
 
 
 class ReporterMetricSettings(Section, frozen=True):

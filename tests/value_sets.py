@@ -178,7 +178,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "a reporter with all rights": {
         "reporter": {
             "kubelet": {"configz": True, "configuration": "/etc/kubernetes/kubelet.yaml"},
-            "cpus": {"memory": True, "takeOver": "write"},
+            "cpus": {"memory": True},
             "proof": {"environment": True},
             "gpus": {"runtimeClassName": "nvidia"},
             "pci": [{"type": "fpga", "vendor": "0x10ee", "device": "0x5004"}],

@@ -10,7 +10,8 @@
 - A Pod whose resource-status cannot be read keeps the cpusets that it has: it may have CPUs of its own. If it is LSE or
   LSR, these CPUs are in no shared pool.
 - CPUs that the kubelet's static policy manages are left alone, with a note: two writers of one cpuset would undo each
-  other forever (koordinator#1214).
+  other forever (koordinator#1214). Where the enforcer puts our CPUs in place of the kubelet's, only Pods without CPUs
+  of ours are left alone.
 
 Writes are in an order that the kernel allows. cgroup v1 refuses a cpuset that its parent does not contain (EACCES), and
 one that does not contain its children's (EBUSY), at every moment (Linux, kernel/cgroup/cpuset-v1.c). Therefore every
@@ -79,6 +80,8 @@ class KubeletRules:
     # whether its memory manager has the static policy and therefore binds Guaranteed Pods' memory
     static_memory: bool = False
     reserved: int = 0  # CPUs that it reserves and gives to no container as its own
+    # whether the enforcer puts the CPUs that we allocated in place of what the kubelet writes
+    overruled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,14 @@ class WantedCpusets:
 def wants(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> tuple[WantedCpusets, ...]:
     """Plan the cpusets of all Pods of the node."""
     pods = tuple(pods)
-    first = pools.best_effort & kubelet.reserved
-    if first.bit_count() < sum(pod.needs for pod in pods if pod.best_effort):
-        first = 0
+    first = used_first(pods, pools, kubelet)
     return tuple(_want(pod, pools, kubelet, first) for pod in pods)
+
+
+def used_first(pods: Iterable[Pod], pools: SharedCpus, kubelet: KubeletRules) -> int:
+    """The CPUs of the BE pool that its Pods use first; 0 if they use all of it."""
+    first = pools.best_effort & kubelet.reserved
+    return first if first.bit_count() >= sum(pod.needs for pod in pods if pod.best_effort) else 0
 
 
 def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules, first: int) -> WantedCpusets:
@@ -118,7 +125,7 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules, first: int) -> Wan
         mems, note = 0, f"{pod.name}: the kubelet's static memory policy owns its NUMA nodes; cpuset.mems is left alone"
     others: dict[str, int] = {}
     if pod.cpus:
-        entered = kubelet.given.get(pod.uid, {})
+        entered = {} if kubelet.overruled else kubelet.given.get(pod.uid, {})
         others = {one: 0 if name in entered else pools.shared or cpus for one, name in pod.shared.items()}
         if others and not pools.shared:
             note = note or f"{pod.name}: the shared pool has no CPU left; all of its containers run on its own CPUs"
@@ -129,20 +136,20 @@ def _want(pod: Pod, pools: SharedCpus, kubelet: KubeletRules, first: int) -> Wan
 def owned_by_kubelet(pod: Pod, kubelet: KubeletRules) -> str:
     """Say why the kubelet manages a Pod's CPUs; empty if we do.
 
-    We manage them if we allocated them and the kubelet's state has the same ones (after a take-over). A Guaranteed Pod
-    that requests whole CPUs counts as the kubelet's even before the state shows it: the kubelet writes a container's
-    cpuset only once and would not restore it.
+    We manage those that we allocated if the kubelet gave the same ones, or is overruled. A Guaranteed Pod that requests
+    whole CPUs counts as the kubelet's even before the state shows it: the kubelet writes a container's cpuset only once
+    and would not restore it.
     """
     given = kubelet.given.get(pod.uid, {})
     if not kubelet.static or not (given or (pod.qos_class is KubernetesQos.GUARANTEED and pod.whole_cpus)):
         return ""
-    if pod.cpus and given and all(cpus == pod.cpus for cpus in given.values()):
+    if pod.cpus and (kubelet.overruled or (given and all(cpus == pod.cpus for cpus in given.values()))):
         return ""
     has = f"gave it {format_cpuset(reduce(or_, given.values(), 0))}" if given else "gives it CPUs"
     if pod.cpus:
         return (
             f"{pod.name}: CPUs {format_cpuset(pod.cpus)} were allocated, but the kubelet's static policy {has} and owns"
-            " them; set cpuManagerPolicy none, or have the kubelet's state taken over"
+            " them; set cpuManagerPolicy none, or run the enforcer (enforcement.enabled)"
         )
     return f"{pod.name}: the kubelet's static policy {has}; left alone"
 

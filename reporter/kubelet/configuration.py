@@ -83,7 +83,6 @@ def _cores(topology: CpuTopology, outer: Mapping[int, int], inner: Mapping[int, 
 
 MAX_BYTES: Final = 256 * 1024
 STATIC: Final = "static"
-STRICT_RESERVATION: Final = "strict-cpu-reservation"
 _ACROSS_NUMA: Final = "distribute-cpus-across-numa"
 _ACROSS_CORES: Final = "distribute-cpus-across-cores"
 _BY_CACHE: Final = "prefer-align-cpus-by-uncorecache"

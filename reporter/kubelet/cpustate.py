@@ -7,7 +7,6 @@ the checksum shows the layout, because it covers Go's names of the layout (v1.37
 pkg/kubelet/cm/cpumanager/state/checkpoint.go).
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -15,7 +14,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from allocator.vocabulary.cputopology import CpusetError, format_cpuset, members
+from allocator.vocabulary.cputopology import CpusetError, members
 from allocator.vocabulary.cputopology import parse as parse_cpuset
 from allocator.vocabulary.outcome import excerpt
 from reporter.kubelet.checkpoint import CheckpointError, checksum, decode, read_checksum, read_map, read_text, show_map
@@ -198,40 +197,6 @@ def _cpus(text: str, where: str) -> int:
         return parse_cpuset(text)
     except CpusetError as error:
         raise CheckpointError(f"{where}: {error}") from error
-
-
-def render(state: CpuState) -> bytes:
-    """Write the file as the kubelet does, with the checksum that it expects.
-
-    Raises CheckpointError: a name has half a character.
-    """
-    entries = {
-        uid: {name: format_cpuset(cpus) for name, cpus in sorted(containers.items())}
-        for uid, containers in sorted(state.entries.items())
-    }
-    pods = {uid: {"cpuSet": format_cpuset(cpus)} if cpus else {} for uid, cpus in sorted(state.pods.items())}
-    raw = _Raw(state.policy, format_cpuset(state.default), entries, pods)
-    value: dict[str, Any] = {"policyName": raw.policy, "defaultCpuSet": raw.default}
-    if entries:
-        value["entries"] = entries
-    if state.layout is StateLayout.V4:
-        baselines = {
-            uid: {name: {"baseline": format_cpuset(cpus)} for name, cpus in sorted(containers.items())}
-            for uid, containers in sorted(state.baselines.items())
-        }
-        more = {key: found for key, found in (("podEntries", pods), ("baselines", baselines)) if found}
-        text = _json({**value, **more})
-        value["checksum"] = checksum(_show(raw, StateLayout.V2))
-        value |= {"data": text, "dataChecksum": _sum_of_text(text)}
-    else:
-        if pods:
-            value["podEntries"] = pods
-        value["checksum"] = checksum(_show(raw, state.layout))
-    return _json(value).encode()
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def by_pod(state: CpuState) -> dict[str, int]:

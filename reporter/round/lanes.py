@@ -160,9 +160,9 @@ def on_host_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
     with_cards = state.cards_settled(now) and state.runtime_known and (state.proof.done or not state.plan.proof)
     current = replace(current, configured=state.configured, with_cards=with_cards, decided=decided)
     state = replace(state, current=current)
-    if not (current.pods_known and current.configured):
+    if not (state.plan.enforce and current.pods_known and current.configured):
         return _conclude(state, current, decided, CpusWritten(), now)
-    return state, (WriteCpus(decided if state.plan.enforce else None, state.cluster.pods, host),)
+    return state, (WriteCpus(decided),)
 
 
 def on_cpus_written(state: RoundState, event: CpusWritten, now: Moment) -> Stepped:
@@ -199,7 +199,6 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
             uses=state.proof.evidence.uses,
             nvml_up=view.outage is None or not (view.node.cards or (state.host is not None and state.host.nvidia)),
             findings=wrote.findings,
-            taken_over=wrote.taken.written,
             problems=problems,
         )
     ]
@@ -215,7 +214,6 @@ def _conclude(state: RoundState, current: CurrentRound, decided: Decided, wrote:
             view,
             body,
             without_memory(decided.agreements, decided.memory),
-            wrote.taken,
             (*decided.unread, *unshown, *claim_events(decided.claims)),
         )
         reported, of_memory = memory_occurrences(reported, decided.memory, state.proof.count)
@@ -234,7 +232,7 @@ def _problems(state: RoundState, decided: Decided, wrote: CpusWritten, now: Mome
     of_cpus += [note for _, note in findings.notes] if findings is not None else []
     of_cards = state.cards.problem(now, state.plan.rules.policy.quiet)
     writes = (kept.problem for kept in state.kept.values())
-    several = (*decided.problems, *wrote.taken.problems, wrote.problem, of_cards, *of_cpus, *writes)
+    several = (*decided.problems, wrote.problem, of_cards, *of_cpus, *writes)
     return tuple(filter(None, several))
 
 

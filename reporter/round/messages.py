@@ -23,7 +23,6 @@ from reporter.publish.keep import Target
 from reporter.reading import HostReading
 from reporter.round.decide import Decided
 from reporter.runtimefiles import OperatorPolicy
-from reporter.takeover import TakenOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +146,11 @@ class HostRead(RoundEvent, frozen=True):
 
 
 class CpusWritten(RoundEvent, frozen=True):
-    """Cpusets were enforced and the kubelet's CPU state was taken over, as far as the settings ask for it."""
+    """Cpusets were enforced, if the settings ask for it."""
 
     lane: ClassVar = Lane.ROUND
     findings: Findings | None = None  # what enforcement found and did; None if it did not run
     problem: str = ""  # why enforcement could not run; "" if it did
-    taken: TakenOver = msgspec.field(default_factory=TakenOver)  # the result of the take-over
 
 
 class Proved(RoundEvent, frozen=True):
@@ -238,12 +236,10 @@ class ReadHost(RoundEffect, frozen=True):
 
 
 class WriteCpus(RoundEffect, frozen=True):
-    """Enforce cpusets, then treat the kubelet's CPU manager state as the settings require."""
+    """Enforce cpusets."""
 
     lane: ClassVar = Lane.ROUND
-    decided: Decided | None  # what to enforce; None if cpusets are left alone
-    pods: tuple[NodePod, ...]  # all Pods of the node
-    host: HostReading
+    decided: Decided  # what to enforce
 
 
 class Prove(RoundEffect, frozen=True):
@@ -320,5 +316,4 @@ class ShowRound(RoundEffect, frozen=True):
     uses: Sequence[CardUse]  # processes on cards, as the last proof saw them
     nvml_up: bool  # whether NVML answers, or the node has no card of which it could tell
     findings: Findings | None  # what enforcement found and did; None if it did not run
-    taken_over: bool  # whether the kubelet's CPU state was written
     problems: tuple[str, ...]  # all that is wrong now, a sentence each

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from allocator.vocabulary.delivery import Keeping
-from reporter import takeover
 from reporter.gpu.health import NOTHING_KNOWN, CardState, NodeRecord
 from reporter.pods import NodeIdentity
 from reporter.proof.agree import MEMORY, UNSHOWN, Agreement, CardClaim
@@ -13,7 +12,6 @@ from reporter.proof.memory import Judged, exceeded_message, missing_message
 from reporter.publish import device
 from reporter.publish.events import Occurrence, about_node, about_pod
 from reporter.reading import GpuView, HostReading
-from reporter.takeover import TakenOver
 
 _MISSING: Final = "LimitMissing"
 _EXCEEDED: Final = "ShareExceeded"
@@ -43,7 +41,6 @@ def occurrences(
     cards: GpuView,
     body: Mapping[str, Any],
     agreements: Iterable[Agreement],
-    taken: TakenOver,
     unread: Iterable[Occurrence] = (),
 ) -> tuple[EventMemory, tuple[Occurrence, ...]]:
     """Find the Events of a round.
@@ -58,7 +55,7 @@ def occurrences(
     for problem in host.problems:
         reason = "PodResourcesUnusable" if problem == host.pod_resources.problem else "KubeletFileUnusable"
         of_files.append(Occurrence(about_node(node), reason, problem))
-    for one in (*takeover.events(node, taken), *mismatch_events(agreements), *of_files, *unread):
+    for one in (*mismatch_events(agreements), *of_files, *unread):
         standing[one.about["uid"], one.reason, one.message] = one
     found += [one for key, one in standing.items() if key not in reported.standing]
     after = replace(

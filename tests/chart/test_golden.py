@@ -139,7 +139,7 @@ EVERY_SETTING: Final[dict[str, Any]] = {
         },
         "runtime": {"directories": ["/etc/crio"]},
         "pci": [{"type": "fpga", "vendor": "0x10ee", "device": "0x5004", "class": "0x1200"}],
-        "cpus": {"enforce": False, "memory": True, "takeOver": "write"},
+        "cpus": {"enforce": False, "memory": True},
         "proof": {"enabled": False, "environment": True},
         "metrics": {"pods": True},
     },

@@ -126,10 +126,10 @@ def covered(objects: list[JsonObject]) -> set[str]:
     return {one["mountPath"] for one in mounted}
 
 
-@pytest.mark.parametrize("mode", ["leave", "write"])
-def test_the_secrets_of_pods_and_the_kubelets_keys_are_not_seen(render: Render, mode: str) -> None:
-    rendered = render({"reporter": {"kubelet": {"directory": "/data/kubelet"}, "cpus": {"takeOver": mode}}})
+def test_the_secrets_of_pods_and_the_kubelets_keys_are_not_seen(render: Render) -> None:
+    rendered = render({"reporter": {"kubelet": {"directory": "/data/kubelet"}}})
 
+    assert mounts(rendered)["/data/kubelet"] == ("/data/kubelet", False)
     assert covered(rendered) == {f"/data/kubelet/{folder}" for folder in HIDDEN}
 
 
@@ -152,14 +152,10 @@ def test_what_is_hidden_can_be_chosen(render: Render) -> None:
     assert "initContainers" not in pod(rendered)
 
 
-@pytest.mark.parametrize("mode", ["write", "undo"])
-def test_the_kubelets_folder_can_be_written_where_its_state_is_taken_over_or_given_back(
-    render: Render, mode: str
-) -> None:
-    rendered = render({"reporter": {"cpus": {"takeOver": mode}}})
-
-    assert read(rendered).cpus.take_over == mode
-    assert mounts(rendered)["/var/lib/kubelet"] == ("/var/lib/kubelet", True)
+@pytest.mark.parametrize("mode", ["leave", "write", "undo"])
+def test_an_installation_that_still_sets_the_take_over_is_told_what_to_do(render: Render, mode: str) -> None:
+    with pytest.raises(ChartError, match=r"reporter\.cpus\.takeOver is no longer there.*enforcement\.enabled"):
+        render({"reporter": {"cpus": {"takeOver": mode}}})
 
 
 def test_it_runs_on_every_node_or_on_selected_ones(render: Render, objects: list[JsonObject]) -> None:
@@ -278,7 +274,7 @@ def test_without_it_nothing_of_it_is_left(render: Render, objects: list[JsonObje
         {"pci": [{"type": "dsp"}]},
         {"pci": [{"type": "dsp", "vendor": "10ee"}]},
         {"cpu": {}},
-        {"cpus": {"takeOver": "now"}},
+        {"cpus": {"enforce": "now"}},
     ],
     ids=[
         "port",

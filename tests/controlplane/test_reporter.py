@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import cpu_states
 import nvml_standin
 import pytest
 import pytest_asyncio
@@ -454,7 +455,7 @@ def checkpoint(uid: str, card: str) -> str:
 def manager_state(uid: str, cpus: int) -> str:
     """The CPU manager's file: the CPUs that a Pod was given."""
     state = CpuState(StateLayout.V2, cpustate.STATIC_POLICY, 0xFF & ~cpus, {uid: {"main": cpus}})
-    return cpustate.render(state).decode()
+    return cpu_states.render(state).decode()
 
 
 async def test_files_of_the_kubelet_that_are_corrupt_twice_are_reported_and_what_was_good_is_kept(

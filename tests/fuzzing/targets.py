@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
+import cpu_states
 import jsonpatch
 import npus
 import orjson
@@ -784,7 +785,7 @@ def cpustates(case: Case) -> str:
     found = _resummed(case, key, cpustate.parse)
     if found is None:
         return "unreadable"
-    again = cpustate.parse(cpustate.render(found))
+    again = cpustate.parse(cpu_states.render(found))
     demand(again.given == found.given and again.default == found.default, "CPUs do not come back as read")
     cpustate.by_pod(found)
     return "read"

@@ -108,10 +108,12 @@ devices:
     {{- $own | toYaml | nindent 4 }}
   pci:
     {{- .Values.reporter.pci | toYaml | nindent 4 }}
+{{- if hasKey .Values.reporter.cpus "takeOver" }}
+{{- fail "reporter.cpus.takeOver is no longer there: set it to undo with the version that you have, restart the kubelets, then leave it out; enforcement.enabled does what it was for (docs/upgrade.md)" }}
+{{- end }}
 cpus:
   enforce: {{ .Values.reporter.cpus.enforce }}
   memory: {{ .Values.reporter.cpus.memory }}
-  takeOver: {{ .Values.reporter.cpus.takeOver }}
 {{- if .Values.enforcement.enabled }}
 enforcement:
   enabled: true

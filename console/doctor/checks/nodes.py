@@ -93,7 +93,7 @@ def cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
         if (text := one["metadata"]["annotations"].get(CPU_MANAGER_POLICY)) is not None
     )
     if stated["static"]:
-        todo = "set cpuManagerPolicy: none, or reporter.cpus.takeOver (docs/limits.md)"
+        todo = "set cpuManagerPolicy: none, or enforcement.enabled (docs/enforcement.md)"
         yield warning(f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
     elif stated:
         yield ok(f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")

@@ -1,5 +1,6 @@
 """Which CPUs each Pod gets: the CPU proposal, QoS by QoS; and those that the kubelet's policies own."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,14 +140,17 @@ def test_what_the_static_policy_owns_is_left_alone_and_reported(asked) -> None:
     assert "static policy" in want.note
     assert want.room & STATIC.default == STATIC.default
     if asked.cpus:
-        assert "taken over" in want.note
+        assert "run the enforcer" in want.note
 
 
 OURS = {
     "LS": (pod(qos="LS"), "0-1,6-15"),
     "Guaranteed with a part of a CPU": (pod(qos_class=KubernetesQos.GUARANTEED), "0-1,6-15"),
     "LSR that Kubernetes calls Burstable": (pod(qos="LSR", cpus=0b110000, whole_cpus=True), "4-5"),
-    "taken over": (pod("kubelet-pod", KubernetesQos.GUARANTEED, qos="LSR", cpus=1 << 14, whole_cpus=True), "14"),
+    "given the same by the kubelet": (
+        pod("kubelet-pod", KubernetesQos.GUARANTEED, qos="LSR", cpus=1 << 14, whole_cpus=True),
+        "14",
+    ),
 }
 
 
@@ -165,6 +169,28 @@ def test_a_container_that_left_and_that_the_kubelet_gives_cpus_is_left_to_it() -
     (want,) = wants([asked], POOLS, kubelet)
     assert (want.cpus, want.others) == (own, {"a" * 64: 0, "b" * 64: POOLS.shared})
     assert want.room == own | kubelet.default
+
+
+@pytest.mark.parametrize("asked", [one for one in OWNED.values() if one.cpus], ids=str)
+def test_where_the_enforcer_overrules_the_kubelet_a_pod_has_the_cpus_that_we_allocated(asked) -> None:
+    (want,) = wants([asked], POOLS, replace(STATIC, overruled=True))
+    assert (want.cpus, want.note) == (asked.cpus, "")
+
+
+@pytest.mark.parametrize("asked", [one for one in OWNED.values() if not one.cpus], ids=str)
+def test_where_the_enforcer_overrules_the_kubelet_pods_without_cpus_of_ours_are_left_to_it(asked) -> None:
+    (want,) = wants([asked], POOLS, replace(STATIC, overruled=True))
+    assert want.cpus == 0
+    assert "static policy" in want.note
+
+
+def test_a_container_that_left_and_that_the_overruled_kubelet_gives_cpus_runs_in_the_shared_pool() -> None:
+    own = parse("4-5")
+    given = {"u": {"main": own, "istio-proxy": own}}
+    kubelet = KubeletRules(static=True, given=given, default=parse("0-3,6-15"), overruled=True)
+    asked = pod("u", KubernetesQos.GUARANTEED, qos="LSR", cpus=own, whole_cpus=True, shared=MIXED)
+    (want,) = wants([asked], POOLS, kubelet)
+    assert want.others == dict.fromkeys(MIXED, POOLS.shared)
 
 
 def test_the_static_memory_policy_keeps_the_memory_of_guaranteed_pods() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cpu_states
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,7 +135,7 @@ def test_every_layout_of_the_cpu_state_is_read(name) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CPUS if "null" not in name])
 def test_a_state_is_written_byte_by_byte_as_the_kubelet_writes_it(name) -> None:
-    assert cpustate.render(cpustate.parse(content(name))) == content(name)
+    assert cpu_states.render(cpustate.parse(content(name))) == content(name)
 
 
 def with_data(text: str, **beside: object) -> bytes:
@@ -265,7 +266,7 @@ def test_letters_of_every_script_are_written_as_they_are() -> None:
 
     assert all(word in devicecheckpoint.annotation(entries) for word in ("größe", "карта"))
     assert "карта" in devicecheckpoint.annotation(entries, limit=40)
-    assert "größe" in cpustate.render(state).decode()
+    assert "größe" in cpu_states.render(state).decode()
 
 
 def test_a_text_with_half_a_character_has_no_checksum() -> None:

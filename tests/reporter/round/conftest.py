@@ -67,7 +67,6 @@ kubelet:
   deviceCheckpoint: {self.checkpoint}
   podResources: {self.pod_resources}
   configz: {str(over.get("configz", False)).lower()}
-cpus: {{takeOver: {over.get("take_over", "leave")}}}
 runtime:
   directories: [{self.folder}/cdi, {self.folder}/containerd]
   runtimeClassName: nvidia

@@ -37,7 +37,6 @@ from reporter.round.occurrences import (
     occurrences,
     outage_event,
 )
-from reporter.takeover import TakenOver
 
 NODE = NodeIdentity("n1", "node-uid")
 UID = "11111111-2222-3333-4444-555555555555"
@@ -377,8 +376,8 @@ def test_a_claim_is_an_event_on_the_pod_once_and_counts_in_the_metrics() -> None
     metrics = ReporterMetrics()
     metrics.show_claims(claims)
 
-    told, found = occurrences(NODE, EventMemory(), host(), GpuView(), {}, (), TakenOver(), events)
-    _, again = occurrences(NODE, told, host(), GpuView(), {}, (), TakenOver(), events)
+    told, found = occurrences(NODE, EventMemory(), host(), GpuView(), {}, (), events)
+    _, again = occurrences(NODE, told, host(), GpuView(), {}, (), events)
 
     assert [(one.reason, one.about["name"], one.type) for one in found] == [("CardsNotAllocated", "p", "Warning")]
     assert "container main names cards" in found[0].message

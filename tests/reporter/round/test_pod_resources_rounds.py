@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import cpu_states
 from fake_kube import FakeKube, answer
 from grpc_kubelet import Kubelet, container, pod
 
@@ -36,7 +37,7 @@ async def test_what_the_kubelet_reports_is_on_the_objects_once_it_knows_the_pod(
     site.add_node()
     site.add_pod("theirs", UID, qos="")
     state = CpuState(StateLayout.V2, "static", 0xFF)
-    (site.folder / "kubelet" / cpustate.FILE).write_bytes(cpustate.render(state))
+    (site.folder / "kubelet" / cpustate.FILE).write_bytes(cpu_states.render(state))
     async with Kubelet(site.pod_resources, ANSWER) as kubelet:
         await start()
         await site.settled()

@@ -13,7 +13,6 @@ from reporter.proof.agree import Evidence
 from reporter.reading import GpuView, HostReading
 from reporter.round.decide import Rules, StandingObjects, decide
 from reporter.round.occurrences import EventMemory, occurrences
-from reporter.takeover import TakenOver
 
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -152,10 +151,10 @@ def test_an_unreadable_resource_status_leaves_the_pod_alone_and_is_one_event(tex
     assert "resource-status" in event.message
     assert any("resource-status" in problem for problem in decided.problems)
 
-    told, found = occurrences(NODE, EventMemory(), HOST, GpuView(), {}, (), TakenOver(), decided.unread)
-    again, nothing = occurrences(NODE, told, HOST, GpuView(), {}, (), TakenOver(), decided.unread)
+    told, found = occurrences(NODE, EventMemory(), HOST, GpuView(), {}, (), decided.unread)
+    again, nothing = occurrences(NODE, told, HOST, GpuView(), {}, (), decided.unread)
     assert (found, nothing) == ((event,), ())
-    mended, _ = occurrences(NODE, again, HOST, GpuView(), {}, (), TakenOver())
+    mended, _ = occurrences(NODE, again, HOST, GpuView(), {}, ())
     assert mended.standing == frozenset()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import cpu_states
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,7 +93,7 @@ def write_files(site: Any) -> None:
     data = {"PodDeviceEntries": [{**row, "AllocResp": None}], "RegisteredDevices": {}}
     site.checkpoint.write_text(json.dumps({"Data": data, "Checksum": checksum}))
     state = CpuState(StateLayout.V2, "static", 0xF3, {UID: {"main": 0b1100}})
-    (site.folder / "kubelet" / cpustate.FILE).write_bytes(cpustate.render(state))
+    (site.folder / "kubelet" / cpustate.FILE).write_bytes(cpu_states.render(state))
     (site.folder / "kubelet" / "config.yaml").write_text(CONFIGURATION)
 
 
