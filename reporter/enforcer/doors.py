@@ -1,7 +1,7 @@
 """What the enforcer does to the node besides answering the runtime: the driver's limits, folders, the MPS daemon.
 
 Nothing here raises for what a node lacks. What cannot be done is answered with the reason and the cure, and each answer
-has a deadline of its own, well under the runtime's 2 s: the runtime makes no other call meanwhile.
+has a deadline of its own, well under the runtime's 2 s: the runtime makes no other call meanwhile. Calls may overlap.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,8 +19,14 @@ class Doors(Protocol):
     async def empty(self, folders: Sequence[str]) -> str:
         """Make folders that are empty and writable for everybody; returns why that failed."""
 
-    async def remove(self, folders: Collection[str]) -> None:
+    async def remove(self, folders: Sequence[str]) -> None:
         """Remove such folders, as far as they are there."""
+
+    async def sweep(self, containers: Collection[str], limits: Collection[CardLimit]) -> None:
+        """Remove what containers left that are no more: their folders, and soft limits that outlive their cgroups.
+
+        `containers`: the ids of those that there are. `limits`: what is to be in force.
+        """
 
     async def share(self, share: MpsShare) -> str:
         """Have the MPS daemon make or change a namespace; returns why that failed."""

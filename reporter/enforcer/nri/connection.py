@@ -4,6 +4,7 @@ The runtime itself makes one call at a time, over all Pods of the node.
 """
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, Final, Protocol
 
@@ -17,8 +18,9 @@ _LOG: Final = logging.getLogger(__name__)
 _CHUNK: Final = 2**18
 _MAX_PARTS: Final = 64  # of the node's state, of 4 MiB each
 _CONNECT_S: Final = 5.0  # the runtime's own patience for a registration
-_REMOVE_SANDBOX, _CREATE, _START, _UPDATE, _STOP, _REMOVE = 3, 4, 6, 8, 10, 11  # Event of api.proto
-_EVENTS: Final = sum(1 << one - 1 for one in (_REMOVE_SANDBOX, _CREATE, _START, _UPDATE, _STOP, _REMOVE))
+# Event of api.proto
+_STOP_SANDBOX, _REMOVE_SANDBOX, _CREATE, _START, _UPDATE, _STOP, _REMOVE = _ASKED = (2, 3, 4, 6, 8, 10, 11)
+_EVENTS: Final = sum(1 << one - 1 for one in _ASKED)
 _UNKNOWN, _INVALID, _UNIMPLEMENTED = 2, 3, 12  # codes of gRPC's
 
 
@@ -57,11 +59,11 @@ class Plugin(Protocol):
         """Take the id of a container that is removed."""
 
     async def sandbox_removed(self, sandbox: str) -> None:
-        """Take the id of a sandbox that is removed."""
+        """Take the id of a sandbox that is stopped or removed."""
 
 
-async def serve(socket: str, name: str, index: str, plugin: Plugin) -> None:
-    """Register a plugin, and answer the runtime's calls until cancelled.
+async def serve(socket: str, name: str, index: str, plugin: Plugin, until: asyncio.Event) -> None:
+    """Register a plugin, and answer the runtime's calls until the event is set; a call under way is answered first.
 
     Raises NriError: nobody listens, the runtime refuses the plugin or ends the connection, or what it says cannot be
     read. The connection is closed in any case.
@@ -73,13 +75,15 @@ async def serve(socket: str, name: str, index: str, plugin: Plugin) -> None:
         reason = getattr(error, "strerror", None) or "no answer"
         raise NriError(f"{socket}: the container runtime's NRI does not answer ({reason})") from error
     try:
-        await _Connection(reader, writer, plugin).serve(name, index)
+        await _Connection(reader, writer, plugin).serve(name, index, until)
     except FrameError as error:
         raise NriError(f"{socket}: not NRI: {error}") from error
     except OSError as error:
         raise NriError(f"{socket}: the connection has ended ({error.strerror})") from error
     finally:
         writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 class _Connection:
@@ -100,26 +104,41 @@ class _Connection:
             "UpdateContainer": self._update,
             "StopContainer": self._stop,
             "RemoveContainer": self._remove,
+            "StopPodSandbox": self._remove_sandbox,
             "RemovePodSandbox": self._remove_sandbox,
             "StateChange": self._state_change,
             "Shutdown": self._shutdown,
         }
 
-    async def serve(self, name: str, index: str) -> None:
-        """Register, and answer calls until the runtime ends the connection."""
+    async def serve(self, name: str, index: str, until: asyncio.Event) -> None:
+        """Register, and answer calls until the event is set."""
         request = messages.make("RegisterPluginRequest", plugin_name=name, plugin_idx=index)
         call = messages.make("Request", service=f"{messages.PACKAGE}.Runtime", method="RegisterPlugin", payload=request)
         await self._send(Frame(RUNTIME, 1, REQUEST, call))
         frames = Frames()
-        while data := await self._reader.read(_CHUNK):
-            for frame in frames.feed(data):
-                if (frame.connection, frame.kind) == (PLUGIN, REQUEST):
-                    await self._send(Frame(PLUGIN, frame.stream, RESPONSE, await self._answer(frame.body)))
-                elif (frame.connection, frame.kind) == (RUNTIME, RESPONSE):
-                    self._registered(frame.body)
-                else:
-                    raise FrameError("a request where an answer belongs, or the reverse")
-        raise NriError("the container runtime has ended the connection")
+        ended = asyncio.ensure_future(until.wait())
+        try:
+            while not until.is_set():
+                arriving = asyncio.ensure_future(self._reader.read(_CHUNK))
+                await asyncio.wait({arriving, ended}, return_when=asyncio.FIRST_COMPLETED)
+                if not arriving.done():
+                    arriving.cancel()
+                    return
+                data = await arriving
+                if not data:
+                    raise NriError("the container runtime has ended the connection")
+                await self._take(frames.feed(data))
+        finally:
+            ended.cancel()
+
+    async def _take(self, arrived: list[Frame]) -> None:
+        for frame in arrived:
+            if (frame.connection, frame.kind) == (PLUGIN, REQUEST):
+                await self._send(Frame(PLUGIN, frame.stream, RESPONSE, await self._answer(frame.body)))
+            elif (frame.connection, frame.kind) == (RUNTIME, RESPONSE):
+                self._registered(frame.body)
+            else:
+                raise FrameError("a request where an answer belongs, or the reverse")
 
     async def _send(self, frame: Frame) -> None:
         self._writer.write(encode(frame))
@@ -211,7 +230,7 @@ class _Connection:
             await self._plugin.started(messages.sandbox(event.pod), messages.container(event.container))
         elif event.event == _REMOVE:
             await self._plugin.removed(event.container.id)
-        elif event.event == _REMOVE_SANDBOX:
+        elif event.event in {_STOP_SANDBOX, _REMOVE_SANDBOX}:
             await self._plugin.sandbox_removed(event.pod.id)
         return b""
 

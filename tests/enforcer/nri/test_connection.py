@@ -94,9 +94,14 @@ async def runtime(socket: Path) -> AsyncIterator[Runtime]:
 
 
 @pytest_asyncio.fixture
-async def serving(runtime: Runtime, plugin: Recorder) -> AsyncIterator[asyncio.Task[None]]:
+async def ended() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest_asyncio.fixture
+async def serving(runtime: Runtime, plugin: Recorder, ended: asyncio.Event) -> AsyncIterator[asyncio.Task[None]]:
     """The plugin's end of the connection."""
-    task = asyncio.create_task(serve(str(runtime.socket), "koordgate", "99", plugin))
+    task = asyncio.create_task(serve(str(runtime.socket), "koordgate", "99", plugin, ended))
     yield task
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, NriError):
@@ -119,7 +124,7 @@ async def test_it_registers_last_of_all_and_is_told_the_node(runtime, serving, p
     )
 
     assert (found.name, found.index) == ("koordgate", "99")
-    assert {one for one in range(1, 15) if found.events >> one - 1 & 1} == {3, 4, 6, 8, 10, 11}
+    assert {one for one in range(1, 15) if found.events >> one - 1 & 1} == {2, 3, 4, 6, 8, 10, 11}
     (name, runtime_name, seconds), (_, sandboxes, containers) = plugin.calls
     assert (name, runtime_name, seconds) == ("configured", "containerd v2.4.2", 2.0)
     assert sandboxes == (
@@ -220,10 +225,10 @@ async def test_each_other_call_is_passed_on(there, plugin) -> None:
 
 
 async def test_older_runtimes_tell_of_starts_and_removals_as_changes_of_state(there, plugin) -> None:
-    for event in (6, 11, 3, 1, 7):
+    for event in (6, 11, 3, 1, 7, 2):
         await there.call(STATE_CHANGE, event=event, pod=pod(), container=container())
 
-    assert [call[0] for call in plugin.calls] == ["started", "removed", "sandbox_removed"]
+    assert [call[0] for call in plugin.calls] == ["started", "removed", "sandbox_removed", "sandbox_removed"]
 
 
 async def test_what_is_refused_is_an_error_of_that_call_alone(there, plugin) -> None:
@@ -299,7 +304,7 @@ async def test_a_runtime_that_ends_is_told(there, serving) -> None:
 async def test_nobody_who_listens_is_told(socket: Path, plugin, make: Callable[[Path], object]) -> None:
     make(socket)
     with pytest.raises(NriError, match="NRI does not answer"):
-        await serve(str(socket), "koordgate", "99", plugin)
+        await serve(str(socket), "koordgate", "99", plugin, asyncio.Event())
 
 
 async def test_one_call_is_answered_after_another(there, plugin) -> None:
@@ -311,3 +316,28 @@ async def test_one_call_is_answered_after_another(there, plugin) -> None:
     going.set()
 
     assert [(await there._next()).stream for _ in range(2)] == [101, 103]
+
+
+async def test_at_its_end_it_answers_the_call_under_way_and_closes(there, plugin, serving, ended) -> None:
+    going, begun = asyncio.Event(), asyncio.Event()
+
+    async def started(*_: object) -> None:
+        begun.set()
+        await going.wait()
+
+    plugin.started = started
+    call = asyncio.create_task(there.call(START, pod=pod(), container=container()))
+    await begun.wait()
+    ended.set()
+    going.set()
+
+    await call
+    await serving
+    await there.ended()
+
+
+async def test_at_its_end_it_waits_for_no_further_call(there, serving, ended) -> None:
+    ended.set()
+
+    await serving
+    await there.ended()

@@ -1,0 +1,310 @@
+"""The enforcer's process: it registers with the container runtime, and puts into effect what `Mirror` decides.
+
+The runtime makes one call at a time for all Pods of the node, and goes on without a plugin that is late. On the usual
+path there is no I/O but two stats. If something here fails, containers that hold cards are refused, and tried again by
+the kubelet; all others are let through.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NoReturn
+
+from msgspec import structs
+
+from allocator.vocabulary.delivery import Keeping
+from koordgate.backoff import Backoff
+from koordgate.steady import steadily
+from reporter import exchange
+from reporter.enforcer.cards import cards_of
+from reporter.enforcer.decide import LIMIT_MISSING, rules_of
+from reporter.enforcer.doors import Doors
+from reporter.enforcer.exchanged import FactsReader, StateWriter, only_one, wait
+from reporter.enforcer.limits import Rules
+from reporter.enforcer.mirror import Mirror
+from reporter.enforcer.model import Answer, CardLimit, Container, Edits, Sandbox, Update
+from reporter.enforcer.nri.connection import NriError, RefusedError, serve
+from reporter.exchange import CardState, Remark, State
+from reporter.settings import ReporterSettings
+
+_LOG: Final = logging.getLogger(__name__)
+NAME: Final = "koordgate"  # also in the Pods' annotation required-plugins.noderesource.dev
+_INDEX: Final = "99"  # after all other plugins, so that it sees what they set
+_REFUSED: Final = "ContainerRefused"
+_SHARE_OF_PATIENCE: Final = 0.6  # of what the runtime waits for an answer
+_LOOK_S: Final = 60.0
+_FACTS_S: Final = 5.0
+_FIRST_S, _LONGEST_S = 0.2, 3.0
+_ANOTHER: Final = "another enforcer is registered on this node: this one waits until that process has ended"
+_NOT_YET: Final = "it has not registered with the container runtime yet"
+_NO_FACTS: Final = "the reporter has told nothing of this node yet: see that it runs"
+
+
+class Enforcer:
+    """What answers the runtime."""
+
+    def __init__(self, rules: Rules, facts: FactsReader, doors: Doors, folder: Path) -> None:
+        self._mirror = Mirror(rules)
+        self._facts = facts
+        self._doors = doors
+        self._runtime = ""
+        self._seconds = 2.0 * _SHARE_OF_PATIENCE
+        self._away = _NOT_YET  # why it is not registered
+        self._no_limits: str | None = None
+        self._kept: dict[str, Mapping[str, CardState]] = {}
+        self._caches: dict[str, tuple[str, ...]] = {}
+        self._remarks: deque[Remark] = deque(maxlen=exchange.MAX_REMARKS)
+        self._going: set[asyncio.Task[None]] = set()  # what no call waits for
+        self.writer = StateWriter(folder, lambda: self.state)
+
+    @property
+    def state(self) -> State:
+        """What the reporter is told."""
+        no_facts = "" if self._facts.read() is not None else _NO_FACTS
+        problems = (self._away, self._facts.problem or no_facts)
+        return State(
+            runtime=self._runtime,
+            problems=tuple(filter(None, problems)),
+            limits=self._no_limits,
+            cpus=self._mirror.sets_cpus,
+            containers={identity: dict(cards) for identity, cards in self._kept.items()},
+            remarks=tuple(self._remarks),
+        )
+
+    @property
+    def registered(self) -> bool:
+        """Whether the runtime has taken the registration."""
+        return not self._away
+
+    def away(self, why: str) -> None:
+        """Take why it is not registered."""
+        if why != self._away:
+            self._away = why
+            _LOG.warning("not registered with the container runtime", extra={"problem": why})
+            self.writer.changed()
+
+    def configured(self, runtime: str, seconds: float) -> None:
+        """Take the runtime's name and version, and how long it waits for an answer."""
+        self._runtime, self._away = runtime, ""
+        if seconds > 0:
+            self._seconds = seconds * _SHARE_OF_PATIENCE
+        _LOG.info("registered with the container runtime", extra={"runtime": runtime})
+        self.writer.changed()
+
+    async def synchronized(
+        self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...]
+    ) -> tuple[Update, ...]:
+        """Take all that there is on the node; limits of running containers are set after the answer."""
+        ids = [one.id for one in containers]
+        self._kept = {}
+        self._caches = {identity: folders for identity, folders in self._caches.items() if identity in ids}
+        answer = self._mirror.synchronized(sandboxes, containers, self._facts.read())
+        self._later(self._set_all(answer))
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._doors.sweep(ids, answer.limits)
+        except Exception:  # noqa: BLE001 without an answer there is no registration
+            _LOG.exception("what earlier containers left could not be removed")
+        return answer.updates
+
+    async def created(self, sandbox: Sandbox, container: Container) -> tuple[Edits, tuple[Update, ...]]:
+        """Edit a container that is about to be created, and prepare what it needs."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await self._created(sandbox, container)
+        except RefusedError:
+            self._mirror.removed(container.id)
+            raise
+        except Exception as error:  # noqa: BLE001 whatever it is, the runtime waits
+            self._failed(sandbox, container, error)
+            return Edits(), ()
+        return answer.edits, answer.updates
+
+    async def _created(self, sandbox: Sandbox, container: Container) -> Answer:
+        answer = self._mirror.created(sandbox, container, self._facts.read())
+        if answer.refusal:
+            self._refuse(sandbox, answer.refusal)
+        for remark in answer.remarks:
+            self._remark(remark)
+        if answer.caches:
+            self._caches[container.id] = answer.caches
+            if why := await self._doors.empty(answer.caches):
+                self._refuse(sandbox, f"container {container.name}: {why}")
+        if answer.mps is not None and (why := await self._doors.share(answer.mps)):
+            self._lacks(sandbox, container, answer, why)
+            # What is not there cannot be mounted, and the container is to start.
+            there = tuple(one for one in answer.edits.mounts if Path(one.source).exists())  # noqa: ASYNC240
+            answer = replace(answer, edits=replace(answer.edits, mounts=there), kept=_missing(answer.kept))
+        return await self._limited(sandbox, container, answer)
+
+    async def started(self, sandbox: Sandbox, container: Container) -> None:
+        """Limit a container that is created, before its first instruction."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = self._mirror.started(container, self._facts.read())
+                await self._limited(sandbox, container, answer)
+        except RefusedError:
+            raise
+        except Exception as error:  # noqa: BLE001 whatever it is, the runtime waits
+            self._failed(sandbox, container, error)
+
+    async def _limited(self, sandbox: Sandbox, container: Container, answer: Answer) -> Answer:
+        """Set the limits, and note what is in force."""
+        failed = await self._doors.limit(answer.limits) if answer.limits else {}
+        if failed:
+            self._lacks(sandbox, container, answer, next(iter(failed.values())))
+        self._keep(answer.kept, answer.limits, failed)
+        return answer
+
+    async def updated(self, container: Container, cpus: int, mems: int) -> tuple[Update, ...]:
+        """Have a container keep the CPUs that are its own."""
+        try:
+            answer = self._mirror.updated(container.id, cpus, mems, self._facts.read())
+        except Exception:  # noqa: BLE001 what was asked is let through; the reporter corrects it
+            _LOG.exception("a change of CPUs could not be decided about", extra={"container": container.name})
+            return ()
+        return (Update(container.id, answer.edits.cpus, answer.edits.mems), *answer.updates)
+
+    async def stopped(self, container: str) -> None:
+        """Take back what outlives a container."""
+        if limits := self._mirror.stopped(container):
+            self._later(self._set_each(limits))
+
+    async def removed(self, container: str) -> None:
+        """Forget a container."""
+        self._mirror.removed(container)
+        if folders := self._caches.pop(container, ()):
+            self._later(self._doors.remove(folders))
+        if self._kept.pop(container, None) is not None:
+            self.writer.changed()
+
+    async def sandbox_removed(self, sandbox: str) -> None:
+        """Forget a sandbox."""
+        self._mirror.sandbox_removed(sandbox)
+
+    async def look(self) -> None:
+        """Look every now and then whether limits can be kept here; until cancelled."""
+        looked: tuple[str, Collection[str]] | None = None
+        due = 0.0
+        while True:
+            facts = self._facts.read()
+            asked = (facts.provider, facts.cards.keys()) if facts is not None else looked
+            if asked is not None and (asked != looked or time.monotonic() >= due):
+                self._no_limits, namespaces = await self._doors.look(*asked)
+                self._facts.found(self._no_limits, namespaces)
+                looked, due = asked, time.monotonic() + _LOOK_S
+            self.writer.changed()
+            await asyncio.sleep(_FACTS_S)
+
+    def _refuse(self, sandbox: Sandbox, why: str) -> NoReturn:
+        self._remark(Remark(_REFUSED, why, sandbox.uid, sandbox.namespace, sandbox.name))
+        raise RefusedError(why)
+
+    def _lacks(self, sandbox: Sandbox, container: Container, answer: Answer, why: str) -> None:
+        """Refuse a container that must have its limits; tell of any other that it has not."""
+        if answer.required:
+            self._refuse(sandbox, f"container {container.name} requires limits of its cards: {why}")
+        text = f"container {container.name} runs without the limits of its cards that were decided: {why}"
+        self._remark(Remark(LIMIT_MISSING, text, sandbox.uid, sandbox.namespace, sandbox.name))
+
+    def _failed(self, sandbox: Sandbox, container: Container, error: Exception) -> None:
+        """Refuse a container that holds cards after a fault of ours; let any other through."""
+        what = f"no answer within {self._seconds:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+        about = {"container": container.name, "pod": str(sandbox), "problem": what}
+        _LOG.error("a container could not be decided about", extra=about, exc_info=error)
+        if cards_of(sandbox.annotations, container.name).names:
+            self._mirror.removed(container.id)
+            self._refuse(sandbox, f"container {container.name}: the enforcer failed ({what}); see its log")
+
+    def _remark(self, remark: Remark) -> None:
+        if remark not in self._remarks:
+            self._remarks.append(remark)
+            self.writer.changed()
+
+    def _keep(
+        self,
+        kept: Mapping[str, Mapping[str, CardState]],
+        limits: Sequence[CardLimit],
+        failed: Mapping[CardLimit, str],
+    ) -> None:
+        """Note what keeps containers to their memory, now that the limits were set."""
+        for identity, cards in kept.items():
+            own = [one for one in limits if identity in one.cgroup] or limits
+            lost = {one.card for one in own if one in failed}
+            self._kept[identity] = {
+                card: structs.replace(one, keeping=Keeping.MISSING) if card in lost else one
+                for card, one in cards.items()
+            }
+        if kept:
+            self.writer.changed()
+
+    async def _set_all(self, answer: Answer) -> None:
+        failed = await self._set_each(answer.limits)
+        self._keep(answer.kept, answer.limits, failed)
+
+    async def _set_each(self, limits: Sequence[CardLimit]) -> dict[CardLimit, str]:
+        """Set limits one by one: creations must not wait for all of them."""
+        failed: dict[CardLimit, str] = {}
+        for one in limits:
+            failed |= await self._doors.limit((one,))
+        for one, why in failed.items():
+            about = {"card": one.card, "cgroup": one.cgroup, "problem": why}
+            _LOG.warning("a limit is not in force", extra=about)
+        return failed
+
+    def _later(self, work: Awaitable[object]) -> None:
+        async def done() -> None:
+            try:
+                await work
+            except Exception:  # noqa: BLE001 nobody waits for it
+                _LOG.exception("work after a call failed")
+
+        task = asyncio.create_task(done())
+        self._going.add(task)
+        task.add_done_callback(self._going.discard)
+
+
+def _missing(kept: Mapping[str, Mapping[str, CardState]]) -> dict[str, dict[str, CardState]]:
+    return {
+        identity: {card: structs.replace(one, keeping=Keeping.MISSING) for card, one in cards.items()}
+        for identity, cards in kept.items()
+    }
+
+
+async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: asyncio.Event) -> None:
+    """Register, and register anew whenever the connection has ended, until the event is set."""
+    backoff = Backoff(_FIRST_S, _LONGEST_S)
+    while not until.is_set():
+        try:
+            async with only_one(folder, until, lambda: enforcer.away(_ANOTHER)) as alone:
+                if alone:
+                    await serve(socket, NAME, _INDEX, enforcer, until)
+        except (NriError, OSError) as error:
+            if enforcer.registered:
+                backoff.reset()
+            enforcer.away(str(error))
+        await wait(until, backoff.failed())
+
+
+def _bug() -> None:
+    _LOG.exception("a part of the enforcer failed, and begins again")
+
+
+async def run(settings: ReporterSettings, doors: Doors, until: asyncio.Event) -> None:
+    """Enforce until the event is set."""
+    folder = exchange.folder(settings.roots.state)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    closed = settings.enforcement.closed
+    facts = FactsReader(folder, Path(settings.kubelet.device_checkpoint) if closed else None)
+    enforcer = Enforcer(rules_of(settings), facts, doors, folder)
+    beside = [asyncio.create_task(steadily(work, _bug)) for work in (enforcer.writer.run, enforcer.look)]
+    try:
+        await stay_registered(enforcer, settings.enforcement.socket, folder, until)
+    finally:
+        for task in beside:
+            task.cancel()
+        await enforcer.writer.write()

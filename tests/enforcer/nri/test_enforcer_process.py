@@ -1,0 +1,347 @@
+"""The enforcer's process around its decisions: one registration a node, what it reads and writes, and its faults."""
+
+import asyncio
+import fcntl
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+import waiting
+from nri_runtime import CREATE, REMOVE, START, STOP, UPDATE, CallError, Registered, Runtime, container, pod
+
+from reporter import exchange, settings
+from reporter.enforcer import process
+from reporter.enforcer.mirror import Mirror
+from reporter.enforcer.model import CardLimit, MpsShare
+from reporter.exchange import CardPlace, Cpus, Facts, State
+
+CARD = "GPU-11111111-0000-4000-8000-000000000001"
+GIB = 2**30
+HALF = {
+    "visible-devices.koordgate.io/main": "void",
+    "nri.koordgate.io/main": CARD,
+    "nvidia-gpu-memory-limit.koordgate.io/main": "1024",
+    "koordgate.io/limits": "require",
+}
+SHOWN = {"nri.koordgate.io/main": CARD, "visible-devices.koordgate.io/main": "void"}
+FACTS = Facts(
+    cpus=Cpus(shared="0-3", best_effort="0-3"),
+    cards={CARD: CardPlace("0000:01:00.0", 80 * GIB)},
+    kinds={"gpu": "nvidia.com/gpu"},
+    provider="cgroup",
+)
+POD = "/kubepods/burstable/pod11111111-0000-4000-8000-000000000001"
+
+
+@dataclass
+class Node:
+    """Doors to a node that does what it is told, or says why not."""
+
+    limits: list[CardLimit] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    swept: list[tuple[Collection[str], set[str]]] = field(default_factory=list)
+    shares: list[MpsShare] = field(default_factory=list)
+    looked: list[tuple[str, Collection[str]]] = field(default_factory=list)
+    why_not: str = ""
+    ready: str | None = ""
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def limit(self, limits: Sequence[CardLimit]) -> Mapping[CardLimit, str]:
+        await self.open.wait()
+        self.limits += limits
+        return dict.fromkeys(limits, self.why_not) if self.why_not else {}
+
+    async def empty(self, folders: Sequence[str]) -> str:
+        self.folders += folders
+        return self.why_not
+
+    async def remove(self, folders: Sequence[str]) -> None:
+        self.folders = [one for one in self.folders if one not in folders]
+
+    async def sweep(self, containers: Collection[str], limits: Collection[CardLimit]) -> None:
+        self.swept.append((containers, {one.cgroup for one in limits}))
+
+    async def share(self, share: MpsShare) -> str:
+        self.shares.append(share)
+        return self.why_not
+
+    async def look(self, provider: str, cards: Collection[str]) -> tuple[str | None, str]:
+        self.looked.append((provider, tuple(cards)))
+        return self.ready, ""
+
+
+class Bench:
+    """One enforcer in this process, its folder, and the runtime that it registers with."""
+
+    def __init__(self, tmp_path: Path, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.node = Node()
+        self.node.open.set()
+        self.until = asyncio.Event()
+        self.text = json.dumps({"roots": {"state": str(tmp_path)}, "enforcement": {"socket": str(runtime.socket)}})
+        self.folder = exchange.folder(str(tmp_path))
+        self.folder.mkdir()
+        self.task: asyncio.Task[None] | None = None
+
+    def tell(self, facts: Facts = FACTS) -> None:
+        """Write the reporter's file, as it does."""
+        (self.folder / ".facts").write_bytes(msgspec.json.encode(facts))
+        (self.folder / ".facts").replace(self.folder / exchange.FACTS)
+
+    async def start(self, **state: Any) -> Registered:
+        self.task = asyncio.create_task(process.run(settings.parse(self.text), self.node, self.until))
+        return await self.runtime.registered(**state)
+
+    @property
+    def state(self) -> State:
+        try:
+            return msgspec.json.decode((self.folder / exchange.STATE).read_bytes(), type=State)
+        except FileNotFoundError:
+            return State()
+
+    async def says(self, condition: Callable[[State], object]) -> State:
+        """Wait until the state that it writes meets a condition."""
+        await waiting.until(lambda: condition(self.state))
+        return self.state
+
+    async def end(self) -> None:
+        self.until.set()
+        if self.task is not None:
+            await self.task
+
+
+@pytest_asyncio.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    async with Runtime(tmp_path / "nri.sock") as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path, runtime: Runtime) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path, runtime)
+    yield made
+    await made.end()
+
+
+def held(folder: Path) -> bool:
+    """Whether somebody holds the lock, as the reporter finds out."""
+    with (folder / exchange.LOCK).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def variables(answer: Any) -> dict[str, str]:
+    return {one.key: one.value for one in answer.adjust.env}
+
+
+def card_pod(annotations: Mapping[str, str] = HALF, name: str = "p") -> dict[str, Any]:
+    return pod(name, annotations=annotations, linux={"cgroup_parent": POD})
+
+
+async def test_while_it_is_registered_it_holds_the_lock_and_says_with_whom(bench) -> None:
+    bench.tell()
+    await bench.start()
+
+    assert held(bench.folder)
+    said = await bench.says(lambda state: state.runtime and state.limits == "")
+    assert (said.runtime, said.problems, said.cpus) == ("containerd v2.4.2", (), True)
+    assert (bench.folder / exchange.STATE).stat().st_mode & 0o777 == 0o600
+
+    await bench.end()
+    assert not held(bench.folder)
+
+
+async def test_a_runtime_that_was_restarted_is_found_at_its_new_socket(bench, runtime) -> None:
+    bench.tell()
+    first = await bench.start()
+    first.writer.transport.abort()
+    runtime._server.close()
+    runtime.socket.unlink()
+    await bench.says(lambda state: any("NRI does not answer" in one for one in state.problems))
+    assert not held(bench.folder)
+
+    async with Runtime(runtime.socket) as again:
+        await again.registered()
+
+        assert held(bench.folder)
+        await bench.says(lambda state: not state.problems)
+
+
+async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_its_connection(bench, tmp_path) -> None:
+    bench.tell()
+    first = await bench.start()
+    until, node = asyncio.Event(), Node()
+    second = asyncio.create_task(process.run(settings.parse(bench.text), node, until))
+    await bench.says(lambda state: any("another enforcer is registered" in one for one in state.problems))
+    assert bench.runtime.connections == 1
+
+    await bench.end()
+    await first.ended()
+    await bench.runtime.registered()
+
+    until.set()
+    await second
+
+
+async def test_one_that_ends_while_it_waits_does_not_register(bench) -> None:
+    with (bench.folder / exchange.LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        bench.task = asyncio.create_task(process.run(settings.parse(bench.text), bench.node, bench.until))
+        await bench.says(lambda state: any("another enforcer" in one for one in state.problems))
+        await bench.end()
+
+    assert bench.runtime.connections == 0
+
+
+async def test_card_and_limit_come_in_one_answer_and_the_state_tells_it(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+
+    answer = await there.call(CREATE, pod=card_pod(), container=container())
+
+    assert [one.name for one in answer.adjust.CDI_devices] == [f"nvidia.com/gpu={CARD}"]
+    assert bench.node.limits == [CardLimit(CARD, f"/sys/fs/cgroup{POD}", 0, GIB)]
+    await there.call(START, pod=card_pod(), container=container(pid=7, linux={"cgroups_path": f"{POD}/p-main"}))
+    assert bench.node.limits[1:] == [CardLimit(CARD, f"/sys/fs/cgroup{POD}/p-main", 0, GIB)]
+    said = await bench.says(lambda state: state.containers)
+    assert said.containers["p-main"][CARD] == exchange.CardState("cgroup", "enforced", GIB)
+
+    await there.call(REMOVE, pod=card_pod(), container=container())
+    await bench.says(lambda state: not state.containers)
+
+
+async def test_a_limit_that_cannot_be_set_refuses_who_requires_it_and_is_told_of_others(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    bench.node.why_not = "the driver does not keep limits: update it"
+
+    with pytest.raises(CallError, match="container main requires limits of its cards: the driver does not keep"):
+        await there.call(CREATE, pod=card_pod(), container=container())
+    freely = {key: value for key, value in HALF.items() if key != "koordgate.io/limits"}
+    answer = await there.call(CREATE, pod=card_pod(freely, "q"), container=container(of="q"))
+
+    assert answer.adjust.CDI_devices
+    said = await bench.says(lambda state: len(state.remarks) == 2)
+    assert [(one.reason, one.name) for one in said.remarks] == [("ContainerRefused", "p"), ("LimitMissing", "q")]
+    assert said.containers["q-main"][CARD].keeping == "missing"
+    assert "p-main" not in said.containers
+
+
+async def test_who_is_refused_again_and_again_is_told_once(bench) -> None:
+    bench.tell(msgspec.structs.replace(FACTS, cards={}))
+    there = await bench.start()
+    for number in range(3):
+        with pytest.raises(CallError, match="the node does not have it"):
+            await there.call(CREATE, pod=card_pod(), container=container(id=f"attempt-{number}"))
+
+    said = await bench.says(lambda state: state.remarks)
+    assert len(said.remarks) == 1
+
+
+async def test_a_change_of_the_nodes_cards_is_looked_at_without_a_call(bench, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_FACTS_S", 0.01)
+    bench.tell()
+    bench.node.ready = "the driver is older than R615: update it"
+    await bench.start()
+    assert (await bench.says(lambda state: state.limits)).limits == bench.node.ready
+
+    bench.tell(msgspec.structs.replace(FACTS, cards={}))
+    await waiting.until(lambda: len(bench.node.looked) == 2)
+
+    assert bench.node.looked == [("cgroup", (CARD,)), ("cgroup", ())]
+
+
+async def test_without_facts_only_who_needs_them_is_refused_and_the_next_call_reads_them(bench) -> None:
+    there = await bench.start()
+
+    assert not (await there.call(CREATE, pod=pod(), container=container())).adjust.ByteSize()
+    with pytest.raises(CallError, match="told the enforcer nothing of this node"):
+        await there.call(CREATE, pod=card_pod(), container=container())
+    assert any("told nothing" in one for one in (await bench.says(lambda state: state.problems)).problems)
+
+    bench.tell()
+    assert (await there.call(CREATE, pod=card_pod(), container=container())).adjust.CDI_devices
+
+
+async def test_facts_that_cannot_be_read_are_told_and_those_before_count(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    await there.call(CREATE, pod=card_pod(), container=container())
+    (bench.folder / exchange.FACTS).write_text("{")
+
+    assert (await there.call(CREATE, pod=card_pod(), container=container())).adjust.CDI_devices
+    await bench.says(lambda state: any("facts.json" in one for one in state.problems))
+
+
+async def test_a_node_that_hangs_refuses_who_holds_cards_and_lets_all_others_through(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    await there.raw("Configure", b"\x28\x64")  # request_timeout: 100 ms
+    bench.node.open.clear()
+
+    with pytest.raises(CallError, match=r"the enforcer failed \(no answer within 0.06 s\)"):
+        await there.call(CREATE, pod=card_pod(), container=container())
+    await there.call(CREATE, pod=pod("q"), container=container(of="q"))
+
+
+async def test_a_bug_refuses_who_holds_cards_and_lets_all_others_through(bench, monkeypatch) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError
+
+    bench.tell()
+    there = await bench.start()
+    for name in ("created", "started", "updated"):
+        monkeypatch.setattr(Mirror, name, bug)
+
+    for call in (CREATE, START):
+        with pytest.raises(CallError, match="the enforcer failed"):
+            await there.call(call, pod=card_pod(SHOWN), container=container())
+        await there.call(call, pod=pod("q"), container=container(of="q"))
+    assert not (await there.call(UPDATE, pod=pod("q"), container=container(of="q"))).update
+
+
+async def test_containers_that_run_are_limited_after_it_has_registered(bench) -> None:
+    bench.tell()
+    bench.node.open.clear()
+    running = container(pid=7, linux={"cgroups_path": f"{POD}/p-main"})
+    await bench.start(pods=[card_pod()], containers=[running])
+    cgroups = {f"/sys/fs/cgroup{POD}", f"/sys/fs/cgroup{POD}/p-main"}
+    assert bench.node.swept == [(["p-main"], cgroups)]
+    assert not bench.state.containers
+
+    bench.node.open.set()
+    said = await bench.says(lambda state: state.containers)
+
+    assert {one.cgroup for one in bench.node.limits} == cgroups
+    assert said.containers["p-main"][CARD].keeping == "enforced"
+
+
+async def test_a_soft_limit_is_taken_back_when_its_container_stops(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    both = {**HALF, "nvidia-gpu-memory-request.koordgate.io/main": "512"}
+    about = {"pod": card_pod(both), "container": container(pid=7, linux={"cgroups_path": f"{POD}/p-main"})}
+    await there.call(CREATE, **about)
+    await there.call(START, **about)
+    assert bench.node.limits[-1].soft == GIB // 2
+
+    await there.call(STOP, **about)
+    await waiting.until(lambda: bench.node.limits[-1].soft == 0)
+
+
+async def test_200_kb_annotations_change_nothing_for_anybody(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    large = {f"team.example/{number}": "x" * 2000 for number in range(100)}
+
+    answer = await there.call(CREATE, pod=card_pod({**SHOWN, **large}), container=container())
+
+    assert answer.adjust.CDI_devices
