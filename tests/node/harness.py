@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import socket
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any, Self
 
 import aiohttp
 import yaml
-from node import images, machine
+from node import machine
+from node.containerd import PROGRAMS, Containerd
 
 from localplane.admin import ApiError, JsonObject
 from localplane.binaries import Binaries
@@ -24,7 +24,7 @@ from localplane.process import Process, free_port
 from localplane.replicas import laid_over, this_koordgate
 from localplane.waiting import NotInTimeError, until
 
-RUNTIME = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+RUNTIME = ("kubelet", *PROGRAMS)
 CGROUP = "koordgate-node"
 _LOCK = Path("/run/koordgate-node.lock")
 _PREFIX = "kg-node-"
@@ -75,7 +75,7 @@ class Node:
         self._plane = plane
         self._binaries = binaries
         self._kubelet_overrides = dict(kubelet or {})
-        self._runtimes = {"runc": Path("runc"), **(runtimes or {})}
+        self._runtimes = runtimes
         self._cdi = cdi
         self._health_port = free_port()
         self._undo = contextlib.AsyncExitStack()
@@ -88,12 +88,12 @@ class Node:
     @property
     def nri_socket(self) -> Path:
         """Where containerd listens to NRI plugins."""
-        return self._folder / "nri.sock"
+        return self.containerd.nri_socket
 
     @property
     def containerd_configuration(self) -> Path:
         """The folder of containerd's configuration, which has its usual name."""
-        return self._folder / "etc" / "containerd"
+        return self.containerd.configuration
 
     @property
     def configuration(self) -> Path:
@@ -110,7 +110,8 @@ class Node:
             self._undo.enter_context(machine.cgroup(self.cgroup))
             self._undo.enter_context(machine.kernel_settings_kept())
             self._undo.callback(machine.kill_users_of, self._folder)
-            await self._start_containerd()
+            self.containerd = Containerd(self._folder, self._binaries, self._runtimes, self._cdi)
+            await self._undo.enter_async_context(self.containerd)
             await self._start_kubelet()
             self._undo.push_async_callback(self._delete_pods)
             self._undo = self._undo.pop_all()
@@ -121,7 +122,7 @@ class Node:
 
     async def load(self, archive: Path) -> None:
         """Take an image into containerd, from an OCI layout archive that names it."""
-        await self._ctr("images", "import", str(archive))
+        await self.containerd.load(archive)
 
     async def logs(self, namespace: str, pod: str, container: str) -> str:
         """The output of a container so far, over all its starts; empty if it has not started."""
@@ -136,7 +137,7 @@ class Node:
             RuntimeError: It failed; the message is its output.
         """
         container_id = await self.container_id(namespace, pod, container)
-        return await self._ctr("tasks", "exec", "--exec-id", f"run-{next(_NUMBERS)}", container_id, *argv)
+        return await self.containerd.ctr("tasks", "exec", "--exec-id", f"run-{next(_NUMBERS)}", container_id, *argv)
 
     async def container_id(self, namespace: str, pod: str, container: str) -> str:
         """The id that containerd has for a running container."""
@@ -150,7 +151,7 @@ class Node:
     async def container_pid(self, namespace: str, pod: str, container: str) -> int:
         """The process id on this machine of a container's first process."""
         container_id = await self.container_id(namespace, pod, container)
-        for row in (await self._ctr("tasks", "list")).splitlines():
+        for row in (await self.containerd.ctr("tasks", "list")).splitlines():
             if row.split()[0] == container_id:
                 return int(row.split()[1])
         raise RuntimeError(f"containerd does not run {container_id}")
@@ -158,9 +159,7 @@ class Node:
     async def oci_spec(self, namespace: str, pod: str, container: str) -> JsonObject:
         """What runc was given for a running container."""
         container_id = await self.container_id(namespace, pod, container)
-        bundle = self._folder / "state" / "io.containerd.runtime.v2.task" / "k8s.io" / container_id
-        spec: JsonObject = json.loads((bundle / "config.json").read_text())
-        return spec
+        return self.containerd.oci_spec(container_id)
 
     async def phase(self, namespace: str, pod: str, *phases: str, deadline_s: float = 60.0) -> JsonObject:
         """Wait until a Pod is in one of some phases.
@@ -253,24 +252,17 @@ class Node:
     @contextlib.asynccontextmanager
     async def containerd_down(self) -> AsyncIterator[None]:
         """Stop containerd for the duration; Pods keep running, each under its shim."""
-        await self._containerd.stop()
-        try:
+        async with self.containerd.down():
             yield
-        finally:
-            self._containerd.start()
-            await self._containerd.ready(self._containerd_ready)
-            await self._kubelet.ready(self._kubelet_ready)
+        await self._kubelet.ready(self._kubelet_ready)
 
     @contextlib.asynccontextmanager
     async def defaulting_to(self, handler: str) -> AsyncIterator[None]:
         """Run Pods that name no RuntimeClass with another handler than runc for the duration."""
-        async with self.containerd_down():
-            self._configure_containerd(handler)
-        try:
+        async with self.containerd.defaulting_to(handler):
+            await self._kubelet.ready(self._kubelet_ready)
             yield
-        finally:
-            async with self.containerd_down():
-                self._configure_containerd()
+        await self._kubelet.ready(self._kubelet_ready)
 
     @contextlib.asynccontextmanager
     async def powered_off(self) -> AsyncIterator[None]:
@@ -278,15 +270,14 @@ class Node:
 
         Disks keep what was written. Where the API server was off as well, it must be on again at the end.
         """
-        for process in (self._kubelet, self._containerd):
+        for process in (self._kubelet, self.containerd.process):
             process.kill()
         await asyncio.to_thread(machine.kill_users_of, self._folder)  # shims
         await asyncio.to_thread(machine.kill_members_of, self.cgroup)
         try:
             yield
         finally:
-            self._containerd.start()
-            await self._containerd.ready(self._containerd_ready)
+            await self.containerd.start()
             self._kubelet.start()  # a kubelet ends if no runtime answers; here nothing starts it again
             await self._kubelet.ready(self._kubelet_ready)
 
@@ -322,31 +313,6 @@ class Node:
         async with self._plane.admin() as admin:
             return await admin.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")
 
-    async def _start_containerd(self) -> None:
-        config = self._configure_containerd()
-        _write(self._folder / "cni" / "10-ptp.conflist", json.dumps(_network(self._folder)))
-        shims = self._binaries["containerd-shim-runc-v2"].parent
-        env = {**os.environ, "PATH": f"{shims}:{os.environ['PATH']}"}
-        self._containerd = self._process("containerd", (self._binaries["containerd"], "--config", config), env)
-        self._containerd.start()
-        self._undo.push_async_callback(self._containerd.stop)
-        await self._containerd.ready(self._containerd_ready)
-        for archive in await asyncio.to_thread(images.make, self._folder / "images"):
-            await self.load(archive)
-
-    def _configure_containerd(self, default: str = "runc") -> Path:
-        cdi = self._cdi or self._folder / "cdi"
-        toml = _containerd_toml(self._folder, self._runtimes, default, self.nri_socket, cdi)
-        return _write(self.containerd_configuration / "config.toml", toml)
-
-    async def _containerd_ready(self) -> bool:
-        try:
-            await self._ctr("version")
-            plugins = await self._ctr("plugins", "list")
-        except RuntimeError:
-            return False
-        return any(row.split()[:2] == ["io.containerd.grpc.v1", "cri"] for row in plugins.splitlines() if row.strip())
-
     async def _start_kubelet(self) -> None:
         config = _write(self.configuration, yaml.safe_dump(self._kubelet_configuration()))
         token = self._plane.tokens[f"system:node:{self.name}"]
@@ -380,7 +346,7 @@ class Node:
         return conditions.get("Ready") == "True"
 
     def _kubelet_configuration(self) -> JsonObject:
-        endpoint = f"unix://{self._folder / 'containerd.sock'}"
+        endpoint = f"unix://{self.containerd.socket}"
         ours = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -416,20 +382,6 @@ class Node:
 
             with contextlib.suppress(NotInTimeError):
                 await until(gone, "all Pods are gone", poll_s=0.2)
-
-    async def _ctr(self, *argv: str) -> str:
-        command = (
-            str(self._binaries["ctr"]),
-            "--address",
-            str(self._folder / "containerd.sock"),
-            "-n",
-            "k8s.io",
-            *argv,
-        )
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"ctr {' '.join(argv)}: {done.stdout}{done.stderr}")
-        return done.stdout
 
     def _process(self, name: str, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Process:
         return Process(name, argv, self._folder / f"{name}.log", env=env)
@@ -542,49 +494,3 @@ def own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
-
-
-def _containerd_toml(folder: Path, runtimes: Mapping[str, Path], default: str, nri_socket: Path, cdi: Path) -> str:
-    handlers = "".join(
-        f"""
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{name}.options]
-BinaryName = "{program}"
-Root = "{folder}/runc"
-"""
-        for name, program in runtimes.items()
-    )
-    return f"""
-version = 3
-root = "{folder}/containerd"
-state = "{folder}/state"
-[grpc]
-address = "{folder}/containerd.sock"
-[plugins."io.containerd.internal.v1.opt"]
-path = "{folder}/opt"
-[plugins."io.containerd.nri.v1.nri"]
-socket_path = "{nri_socket}"
-plugin_path = "{folder}/nri/plugins"
-plugin_config_path = "{folder}/nri/conf.d"
-[plugins."io.containerd.cri.v1.images".pinned_images]
-sandbox = "{images.PAUSE}"
-[plugins."io.containerd.cri.v1.runtime"]
-restrict_oom_score_adj = true # root without CAP_SYS_RESOURCE, as in some virtual machines
-netns_mounts_under_state_dir = true
-cdi_spec_dirs = ["{cdi}"]
-[plugins."io.containerd.cri.v1.runtime".containerd]
-default_runtime_name = "{default}"
-{handlers}
-[plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = ["{machine.cni_folder()}"]
-conf_dir = "{folder}/cni"
-"""
-
-
-def _network(folder: Path) -> JsonObject:
-    ranges = [[{"subnet": "10.211.0.0/24"}]]
-    routes = [{"dst": "0.0.0.0/0"}]  # Pods reach Services by this machine
-    ipam = {"type": "host-local", "dataDir": f"{folder}/addresses", "ranges": ranges, "routes": routes}
-    ptp = {"type": "ptp", "ipam": ipam}
-    return {"cniVersion": "1.0.0", "name": "koordgate-node", "plugins": [ptp]}
