@@ -170,6 +170,17 @@ class CgroupMemory:
     hard: int | None = None  # bytes that it can have at most; None if it has no limit
     used: int | None = None  # bytes that it has; None if the driver does not count them
     problem: str = ""  # why the driver cannot say, a part of a sentence; "" if it can
+    soft: int = 0  # bytes that it is guaranteed
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A limit of a cgroup's memory of one card, in bytes."""
+
+    card: str  # UUID
+    cgroup: str  # full path of its folder on the host
+    soft: int | None  # what it is guaranteed; None leaves that as it is
+    hard: int | None  # what it can have at most; None for no limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import cast
 
 from koordgate.backoff import doubled
 from reporter.gpu import protocol
-from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, Outage, XidEvent
+from reporter.gpu.facts import CgroupMemory, GpuProcess, MemoryLimit, NodeReading, Outage, XidEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,13 @@ class _Child(asyncio.SubprocessProtocol):
         self.transport = cast("asyncio.SubprocessTransport", transport)
         self._questions = cast("asyncio.WriteTransport", self.transport.get_pipe_transport(0))
 
-    async def ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Answer:
-        """Ask for a reading, for the processes on a card, or for the memory of cgroups.
+    async def ask(
+        self,
+        uuid: str | None = None,
+        cgroups: tuple[tuple[str, str], ...] = (),
+        limits: tuple[MemoryLimit, ...] = (),
+    ) -> protocol.Answer:
+        """Ask for a reading, for the processes on a card, for the memory of cgroups, or that limits be set.
 
         Raises _EndedError: the process ended instead.
         """
@@ -91,7 +96,7 @@ class _Child(asyncio.SubprocessProtocol):
         answer: asyncio.Future[protocol.Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            self._questions.write(protocol.encode(protocol.Ask(number, uuid, cgroups)))
+            self._questions.write(protocol.encode(protocol.Ask(number, uuid, cgroups, limits)))
             said = await answer
         finally:
             del self._waiting[number]
@@ -156,7 +161,8 @@ class GuardedNvml:
 
     The NVML process starts with the first question. Xid errors are received only while it runs, so a caller should
     read regularly.
-    `env`: the environment of the NVML process; None inherits. `kill`: ends a process at once; tests replace it.
+    `env`: the environment of the NVML process; None inherits. `deaf`: no Xid errors are received, and no question waits
+    for the wait for one. `kill`: ends a process at once; tests replace it.
     """
 
     def __init__(
@@ -165,11 +171,13 @@ class GuardedNvml:
         roots: DriverRoots = DriverRoots(),
         *,
         env: Mapping[str, str] | None = None,
+        deaf: bool = False,
         kill: Callable[[asyncio.SubprocessTransport], None] = _kill,
     ) -> None:
         self._patience = patience
         self._roots = roots
         self._env = env
+        self._deaf = deaf
         self._kill = kill
         self._turn = asyncio.Lock()
         self._child: _Child | None = None
@@ -200,7 +208,7 @@ class GuardedNvml:
         NvmlUnavailableError: NVML is missing, hangs or crashed, or a retry is not due yet.
         """
         async with self._turn:
-            said = await self._ask(None)
+            said = await self._ask()
             if not isinstance(said, protocol.NvmlReading):
                 raise await self._failed(
                     "NvmlFailed", f"the NVML process answered a {type(said).__name__} for a reading"
@@ -238,7 +246,7 @@ class GuardedNvml:
                 raise NvmlRefusedError(f"NVML failed when it was asked for the memory of cgroups; next in {wait:.0f} s")
             await self._started()
             try:
-                said = await self._ask(None, cgroups)
+                said = await self._ask(cgroups=cgroups)
                 if not isinstance(said, protocol.Memory) or len(said.memory) != len(cgroups):
                     what = "the NVML process was asked for memory and answered something else"
                     raise await self._failed("NvmlFailed", what)
@@ -246,6 +254,17 @@ class GuardedNvml:
                 self._memory_at = self._clock() + self._patience.memory
                 raise
             return said.memory
+
+    async def limit(self, limits: tuple[MemoryLimit, ...]) -> tuple[str, ...]:
+        """Set limits, one or more, and read them back; returns for each why it is not in force, and the cure, or "".
+
+        Raises NvmlUnavailableError: as for `read`; any of the limits may be in force.
+        """
+        async with self._turn:
+            said = await self._ask(limits=limits)
+            if isinstance(said, protocol.Limited) and len(said.problems) == len(limits):
+                return said.problems
+            raise await self._failed("NvmlFailed", "the NVML process was asked to set limits and answered otherwise")
 
     async def xids(self) -> tuple[XidEvent, ...]:
         """Wait for Xid errors and take them; those of one card and number are combined into one event."""
@@ -264,12 +283,17 @@ class GuardedNvml:
         async with self._turn:
             await self._close()
 
-    async def _ask(self, uuid: str | None, cgroups: tuple[tuple[str, str], ...] = ()) -> protocol.Answer:
+    async def _ask(
+        self,
+        uuid: str | None = None,
+        cgroups: tuple[tuple[str, str], ...] = (),
+        limits: tuple[MemoryLimit, ...] = (),
+    ) -> protocol.Answer:
         child = await self._started()
         seconds = self._patience.answer if child.answered else self._patience.first_answer
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
-                said = await child.ask(uuid, cgroups)
+                said = await child.ask(uuid, cgroups, limits)
         except TimeoutError as error:
             message = f"NVML did not answer for {seconds:g} s; if that goes on, the driver hangs: restart the node"
             raise await self._failed("NvmlHangs", message) from error
@@ -312,7 +336,8 @@ class GuardedNvml:
 
     async def _start(self) -> _Child:
         roots = ("--sysfs", str(self._roots.sysfs), "--proc", str(self._roots.proc))
-        command = (sys.executable, "-P", "-m", "reporter.gpu.worker", *roots)
+        deaf = ("--deaf",) if self._deaf else ()
+        command = (sys.executable, "-P", "-m", "reporter.gpu.worker", *roots, *deaf)
         loop = asyncio.get_running_loop()
         _, child = await loop.subprocess_exec(lambda: _Child(self._hear_xid), *command, stderr=None, env=self._env)
         return child

@@ -25,6 +25,7 @@ from reporter.gpu.facts import (
     GpuProcess,
     Link,
     LostCard,
+    MemoryLimit,
     MigDevice,
     NodeReading,
     Peer,
@@ -49,6 +50,23 @@ _NO_LIMIT: Final = frozenset(
     {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
 )
 _UNLIMITED: Final = 2**64 - 1
+_NO_LIMITS: Final = {
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the NVIDIA driver is older than R615 and keeps no limits; update it",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: (
+        "the driver keeps no limit of {cgroup} on {card}: that needs cgroup v2 and a card without MIG, and where the "
+        "kernel has the controller dmem, that it is on for this cgroup"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: "the driver takes limits from a process with CAP_SYS_ADMIN alone: give it that",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: (
+        "the driver does not take {hard} bytes for {cgroup} on {card}: does the card have that much?"
+    ),
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: (
+        "the driver cannot use {cgroup}: is it there, and the host's /sys/fs/cgroup mounted writable at the same path?"
+    ),
+    pynvml.NVML_ERROR_NOT_FOUND: "the driver knows no card {card}, or no cgroup {cgroup}: see nvidia-smi -L",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "card {card} has fallen off the bus; restart the node",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "card {card} must be reset",
+}
 _NO_SUCH_LINK: Final = _UNREPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _NO_SUCH_MIG_DEVICE: Final = _UNREPORTED | {pynvml.NVML_ERROR_NOT_FOUND}
 _CARD_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
@@ -175,6 +193,13 @@ class Nvml:
         """
         return tuple(_memory_of(card, path) for card, path in cgroups)
 
+    def limit(self, limits: Iterable[MemoryLimit]) -> tuple[str, ...]:
+        """Set limits and read them back; returns for each why it is not in force, and the cure, or "".
+
+        Raises LibraryError: NVML as a whole does not answer any more.
+        """
+        return tuple(_set_limit(limit) for limit in limits)
+
     def listen(self) -> bool:
         """Subscribe to Xid errors; return whether any card supports that.
 
@@ -252,7 +277,31 @@ def _memory_of(card: str, path: str) -> CgroupMemory:
             raise _failure(error) from error
         return CgroupMemory() if handle is not None and error.value in _NO_LIMIT else CgroupMemory(problem=str(error))
     hard = None if limits.hardLimit == _UNLIMITED else limits.hardLimit
-    return CgroupMemory(hard, limits.currentUsed)
+    return CgroupMemory(hard, limits.currentUsed, soft=limits.softLimit)
+
+
+def _set_limit(limit: MemoryLimit) -> str:
+    # Some drivers do not tell of a cgroup before it has a limit, so that only the set says what is wrong.
+    soft = _memory_of(limit.card, limit.cgroup).soft if limit.soft is None else limit.soft
+    hard = _UNLIMITED if limit.hard is None else limit.hard
+    wanted = pynvml.c_nvmlSetMemoryLimits_v1_t(limit.cgroup.encode(), min(soft, hard), hard)
+    try:
+        pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(limit.card), wanted)
+    except pynvml.NVMLError as error:
+        known = _NO_LIMITS.get(error.value)
+        if known is None:
+            if error.value in _LIBRARY_GONE:
+                raise _failure(error) from error
+            return f"the driver does not set a limit of {limit.cgroup} on {limit.card}: {error} (code {error.value})"
+        return known.format(card=limit.card, cgroup=limit.cgroup, hard=limit.hard)
+    found = _memory_of(limit.card, limit.cgroup)
+    if found.problem:
+        return f"the limit of {limit.cgroup} on {limit.card} was set, and cannot be read back: {found.problem}"
+    # The driver may round a limit down to what it gives memory out in.
+    beyond = limit.hard is not None and (found.hard is None or found.hard > limit.hard)
+    if beyond or (limit.hard is None and found.hard is not None) or (limit.soft and not found.soft):
+        return f"the driver took a limit of {limit.cgroup} on {limit.card}, and reads back another: {found}"
+    return ""
 
 
 def _value(

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from reporter.gpu.facts import CgroupMemory, GpuProcess, NodeReading, XidEvent
+from reporter.gpu.facts import CgroupMemory, GpuProcess, MemoryLimit, NodeReading, XidEvent
 
 MAX_LINE = 4 * 2**20  # bytes; a node of 16 cards needs about 50 kB
 
@@ -12,8 +12,8 @@ class Ask(msgspec.Struct, frozen=True):
 
     number: int
     uuid: str | None = None  # list the processes on this card
-    # tell the memory of these (card's UUID, cgroup) pairs. Without either, a full reading is wanted.
-    cgroups: tuple[tuple[str, str], ...] = ()
+    cgroups: tuple[tuple[str, str], ...] = ()  # tell the memory of these (card's UUID, cgroup) pairs
+    limits: tuple[MemoryLimit, ...] = ()  # set these. Without any of the three, a full reading is wanted.
 
 
 class NvmlReading(msgspec.Struct, frozen=True, tag="reading"):
@@ -37,6 +37,13 @@ class Memory(msgspec.Struct, frozen=True, tag="memory"):
     memory: tuple[CgroupMemory, ...]
 
 
+class Limited(msgspec.Struct, frozen=True, tag="limited"):
+    """Why each limit is not in force, and the cure, or ""; in the order in which they were asked for."""
+
+    number: int
+    problems: tuple[str, ...]
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """This question cannot be answered; others may be."""
 
@@ -57,7 +64,7 @@ class Xid(msgspec.Struct, frozen=True, tag="xid"):
     event: XidEvent
 
 
-Answer = NvmlReading | Processes | Memory | Refused | Failed | Xid
+Answer = NvmlReading | Processes | Memory | Limited | Refused | Failed | Xid
 
 # They raise msgspec.MsgspecError, a ValueError, for a line that is no such message.
 ASKS = msgspec.json.Decoder(Ask)

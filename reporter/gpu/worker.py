@@ -28,12 +28,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="reporter.gpu.worker")
     parser.add_argument("--sysfs", type=Path, default=Path("/sys"))
     parser.add_argument("--proc", type=Path, default=Path("/proc"))
-    roots = parser.parse_args()
+    parser.add_argument("--deaf", action="store_true", help="wait for questions alone, not for Xid errors")
+    options = parser.parse_args()
     _die_with_parent()
     with suppress(BrokenPipeError), _own_output() as output:  # nobody listens any more
         try:
-            nvml = Nvml(roots.sysfs, roots.proc)
-            _serve(nvml, output, listening=nvml.listen())
+            nvml = Nvml(options.sysfs, options.proc)
+            _serve(nvml, output, listening=not options.deaf and nvml.listen())
         except LibraryError as failure:
             _say(output, protocol.Failed(failure.reason, failure.message))
             return 1
@@ -103,6 +104,8 @@ def _report_all(nvml: Nvml, output: BinaryIO) -> None:
 
 
 def _answer(nvml: Nvml, ask: protocol.Ask) -> protocol.Answer:
+    if ask.limits:
+        return protocol.Limited(ask.number, nvml.limit(ask.limits))
     if ask.cgroups:
         return protocol.Memory(ask.number, nvml.memory(ask.cgroups))
     if ask.uuid is None:

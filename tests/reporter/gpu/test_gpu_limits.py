@@ -1,12 +1,13 @@
 """Memory limits that the driver keeps by cgroup: the stand-in's, and what the NVML process reads of them."""
 
+import re
 from dataclasses import replace
 
 import nvml_standin
 import pytest
 from nvml_standin import QUICK
 
-from reporter.gpu.facts import CgroupMemory
+from reporter.gpu.facts import CgroupMemory, MemoryLimit
 from reporter.gpu.guarded import NvmlRefusedError, NvmlUnavailableError, Patience
 
 GIB = 2**30
@@ -42,7 +43,7 @@ async def test_limits_and_use_of_cgroups_are_read_back_in_the_order_of_the_quest
     asked = ((UUIDS[1], "/sys/fs/cgroup/a"), (UUIDS[0], "/sys/fs/cgroup/a"), (UUIDS[0], "/b"), (UUIDS[3], "/b"))
     assert await played.nvml().memory(asked) == (
         CgroupMemory(None, 7),
-        CgroupMemory(2 * GIB, 4096),
+        CgroupMemory(2 * GIB, 4096, soft=GIB),
         CgroupMemory(),
         CgroupMemory(),
     )
@@ -92,3 +93,92 @@ async def test_after_a_while_it_is_asked_again(played, until) -> None:
         await nvml.memory(((UUIDS[0], "/a"),))
     played.change({"crash": None})
     assert await until(lambda: nvml.memory(((UUIDS[0], "/a"),))) == (CgroupMemory(),)
+
+
+# What the enforcer sets
+
+
+async def test_limits_that_are_set_are_in_force_and_cleared_ones_are_not(played, cgroup) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    wanted = (MemoryLimit(UUIDS[1], cgroup, GIB, 2 * GIB), MemoryLimit(UUIDS[0], cgroup, 0, 3 * GIB))
+    read = ((UUIDS[0], cgroup), (UUIDS[1], cgroup), (UUIDS[2], cgroup))
+    assert await nvml.limit(wanted) == ("", "")
+    assert await nvml.memory(read) == (
+        CgroupMemory(3 * GIB, 0),
+        CgroupMemory(2 * GIB, 0, soft=GIB),
+        CgroupMemory(),
+    )
+    assert await nvml.limit((MemoryLimit(UUIDS[1], cgroup, 0, None),)) == ("",)
+    assert await nvml.memory(read) == (CgroupMemory(3 * GIB, 0), CgroupMemory(), CgroupMemory())
+
+
+async def test_a_soft_limit_that_is_left_alone_stays_and_one_of_zero_goes(played, cgroup) -> None:
+    played.play("a100x8")
+    nvml = played.nvml()
+    for soft, then in ((GIB, GIB), (None, GIB), (0, 0), (None, 0)):
+        assert await nvml.limit((MemoryLimit(UUIDS[0], cgroup, soft, 2 * GIB),)) == ("",)
+        assert await nvml.memory(((UUIDS[0], cgroup),)) == (CgroupMemory(2 * GIB, 0, soft=then),)
+
+
+CANNOT = {
+    "an earlier driver": ({"gpu.0.error.nvmlDeviceSetMemoryLimits_v1": "13"}, "older than R615"),
+    "not supported": ({"gpu.0.error.nvmlDeviceSetMemoryLimits_v1": "3"}, "cgroup v2 and a card without MIG"),
+    "a card in MIG mode": ({"gpu.0.mig_mode": "1"}, "a card without MIG"),
+    "no permission": ({"root": "no"}, "CAP_SYS_ADMIN"),
+    "more than the card has": ({"gpu.0.memory": "4096"}, "does not take 2147483648 bytes"),
+    "a lost card": ({"gpu.0.lost": "1"}, "fallen off the bus; restart the node"),
+    "a card to be reset": ({"gpu.0.error.nvmlDeviceSetMemoryLimits_v1": "16"}, "must be reset"),
+    "an unknown card": ({"gpu.0.uuid": "GPU-another"}, "knows no card GPU-a1000000-.*nvidia-smi -L"),
+    "an unknown error": ({"gpu.0.error.nvmlDeviceSetMemoryLimits_v1": "999"}, r"Unknown Error \(code 999\)"),
+    "nothing to be read back": ({"gpu.0.error.nvmlDeviceGetMemoryLimits_v1": "4"}, "cannot be read back"),
+    "another limit read back": ({"forget": "yes"}, "reads back another"),
+}
+
+
+@pytest.mark.parametrize(("changes", "told"), CANNOT.values(), ids=CANNOT)
+async def test_what_cannot_be_set_is_told_with_its_cure_and_does_not_hinder_the_next(
+    played, cgroup, changes, told
+) -> None:
+    played.play("a100x8")
+    played.change(changes)
+    wanted = (MemoryLimit(UUIDS[0], cgroup, 0, 2 * GIB), MemoryLimit(UUIDS[1], cgroup, 0, 2 * GIB))
+    first, second = await played.nvml().limit(wanted)
+    assert re.search(told, first)
+    assert (second == "") == all("gpu.0." in key for key in changes)
+
+
+async def test_a_path_that_is_no_cgroup_is_told(played, cgroup) -> None:
+    played.play("a100x8")
+    (told,) = await played.nvml().limit((MemoryLimit(UUIDS[0], f"{cgroup}/none", 0, GIB),))
+    assert re.search("/none: is it there, and the host's /sys/fs/cgroup mounted writable at the same path", told)
+
+
+async def test_a_driver_without_the_calls_says_that_it_is_too_old(played, cgroup, tmp_path_factory) -> None:
+    played.play("a100x8")
+    played.env["LD_LIBRARY_PATH"] = str(nvml_standin.build(tmp_path_factory.mktemp("earlier"), limits=False))
+    (told,) = await played.nvml().limit((MemoryLimit(UUIDS[0], cgroup, 0, GIB),))
+    assert "older than R615" in told
+
+
+@pytest.mark.parametrize(("how", "reason"), [("hang", "NvmlHangs"), ("crash", "NvmlCrashed")])
+async def test_a_driver_that_fails_as_limits_are_set_is_asked_again(played, cgroup, until, how, reason) -> None:
+    played.play("a100x8")
+    nvml = played.nvml(IMPATIENT)
+    wanted = (MemoryLimit(UUIDS[0], cgroup, 0, GIB),)
+    assert await nvml.limit(wanted) == ("",)
+    played.change({how: "nvmlDeviceSetMemoryLimits_v1"})
+    with pytest.raises(NvmlUnavailableError) as failed:
+        await nvml.limit(wanted)
+    assert failed.value.outage.reason == reason
+    assert nvml.pid is None
+    played.change({how: None})
+    assert await until(lambda: nvml.limit(wanted)) == ("",)
+
+
+async def test_a_deaf_process_hears_no_xid_and_lets_no_question_wait_for_one(played) -> None:
+    played.play("a100x8")
+    played.change({"hang": "nvmlEventSetWait_v2"})
+    nvml = played.nvml(deaf=True)
+    for _ in range(2):
+        assert len((await nvml.read()).gpus) == 8

@@ -505,7 +505,8 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(handle_t *h, unsigned in
 
 /* Memory limits of cgroups (R615). `cgroups = no` is a machine that keeps none, `root = no` a caller who may set none,
  * `gpu.0.used./sys/fs/cgroup/a = 1048576` what a cgroup's processes have of a card. With `dmem = yes` the kernel counts,
- * and a cgroup that exists is told of without a limit too. */
+ * a cgroup that exists is told of without a limit too, and soft limits are added to those above. With `forget = yes`
+ * what is set is not kept. */
 
 #ifndef BEFORE_R615
 static const u64 UNLIMITED = ~0ULL;
@@ -516,15 +517,56 @@ static nvmlReturn_t limits_of(const handle_t *h, const char *path) {
     if ((value = of_card(h, "mig_mode")) && atoi(value)) return UNSUPPORTED;
     return path ? SUCCESS : INVALID;
 }
-static int limit_line(const char *line, int *card, u64 *soft, u64 *hard, int *path) {
-    return sscanf(line, "%d %llu %llu %n", card, soft, hard, path) == 3;
+static int by_kernel(void) {
+    const char *value = find("dmem");
+    return value && !strcmp(value, "yes");
+}
+/* The limit of a cgroup: whether it has one; without one, 0 and UNLIMITED. */
+static int kept(int card, const char *path, u64 *soft, u64 *hard) {
+    char line[LINE];
+    int of, start, found = 0;
+    u64 s, h;
+    *soft = 0, *hard = UNLIMITED;
+    FILE *from = fopen(getenv("NVML_STANDIN_LIMITS"), "r");
+    while (from && fgets(line, sizeof line, from)) {
+        line[strcspn(line, "\n")] = 0;
+        if (sscanf(line, "%d %llu %llu %n", &of, &s, &h, &start) != 3 || of != card || strcmp(line + start, path)) continue;
+        *soft = s, *hard = h, found = 1;
+    }
+    if (from) fclose(from);
+    return found;
+}
+static int keep(int card, const char *path, u64 soft, u64 hard) {
+    const char *file = getenv("NVML_STANDIN_LIMITS");
+    char line[LINE], fresh[LINE];
+    int of, start;
+    u64 s, h;
+    snprintf(fresh, sizeof fresh, "%s.new", file);
+    FILE *from = fopen(file, "r"), *to = fopen(fresh, "w");
+    while (to && from && fgets(line, sizeof line, from)) {
+        line[strcspn(line, "\n")] = 0;
+        if (sscanf(line, "%d %llu %llu %n", &of, &s, &h, &start) == 3 && (of != card || strcmp(line + start, path)))
+            fprintf(to, "%s\n", line);
+    }
+    if (from) fclose(from);
+    if (!to) return 0;
+    if (soft || hard != UNLIMITED) fprintf(to, "%d %llu %llu %s\n", card, soft, hard, path);
+    return !fclose(to) && !rename(fresh, file);
+}
+/* Those above count its soft limit as well, up to `kubepods`. */
+static void add_above(int card, const char *path, u64 more) {
+    char above[LINE], *slash;
+    u64 soft, hard;
+    snprintf(above, sizeof above, "%s", path);
+    while ((slash = strrchr(above, '/')) && (*slash = 0, strstr(above, "kubepods"))) {
+        kept(card, above, &soft, &hard);
+        keep(card, above, soft + more, hard);
+    }
 }
 nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(handle_t *h, set_limits_t *wanted) {
     ENTER(h);
     nvmlReturn_t code = limits_of(h, wanted->path);
-    const char *value, *file = getenv("NVML_STANDIN_LIMITS");
-    char line[LINE], fresh[LINE];
-    int card, path;
+    const char *value;
     u64 soft, hard;
     if (code) return code;
     if ((value = find("root")) && !strcmp(value, "no")) return PERMISSION;
@@ -532,37 +574,19 @@ nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(handle_t *h, set_limits_t *wanted) {
     value = of_card(h, "memory");
     if (wanted->soft > wanted->hard) return INVALID;
     if (value && wanted->hard != UNLIMITED && wanted->hard > strtoull(value, NULL, 10)) return INVALID;
-    snprintf(fresh, sizeof fresh, "%s.new", file);
-    FILE *from = fopen(file, "r"), *to = fopen(fresh, "w");
-    if (!to) return SYSTEM;
-    while (from && fgets(line, sizeof line, from)) {
-        line[strcspn(line, "\n")] = 0;
-        if (limit_line(line, &card, &soft, &hard, &path) && (card != h->card || strcmp(line + path, wanted->path)))
-            fprintf(to, "%s\n", line);
-    }
-    if (wanted->soft || wanted->hard != UNLIMITED)
-        fprintf(to, "%d %llu %llu %s\n", h->card, wanted->soft, wanted->hard, wanted->path);
-    if (from) fclose(from);
-    return fclose(to) || rename(fresh, file) ? SYSTEM : SUCCESS;
+    if ((value = find("forget")) && !strcmp(value, "yes")) return SUCCESS;
+    kept(h->card, wanted->path, &soft, &hard);
+    if (!keep(h->card, wanted->path, wanted->soft, wanted->hard)) return SYSTEM;
+    if (by_kernel()) add_above(h->card, wanted->path, wanted->soft - soft);
+    return SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(handle_t *h, limits_t *out) {
     ENTER(h);
     nvmlReturn_t code = limits_of(h, out->path);
     const char *value;
-    char line[LINE], key[LINE];
-    int card, path;
-    u64 soft, hard;
+    char key[LINE];
     if (code) return code;
-    FILE *from = fopen(getenv("NVML_STANDIN_LIMITS"), "r");
-    code = (value = find("dmem")) && !strcmp(value, "yes") && !access(out->path, F_OK) ? SUCCESS : NOT_FOUND;
-    out->soft = 0, out->hard = UNLIMITED;
-    while (from && fgets(line, sizeof line, from)) {
-        line[strcspn(line, "\n")] = 0;
-        if (!limit_line(line, &card, &soft, &hard, &path) || card != h->card || strcmp(line + path, out->path)) continue;
-        out->soft = soft, out->hard = hard;
-        code = SUCCESS;
-    }
-    if (from) fclose(from);
+    code = kept(h->card, out->path, &out->soft, &out->hard) || (by_kernel() && !access(out->path, F_OK)) ? SUCCESS : NOT_FOUND;
     snprintf(key, sizeof key, "used.%s", out->path);
     out->used = (value = of_card(h, key)) ? strtoull(value, NULL, 10) : 0;
     return code;
