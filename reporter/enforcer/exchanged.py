@@ -117,13 +117,18 @@ def _held(data: bytes) -> _Held:
 
 
 class StateWriter:
-    """The state, written at most once a second, when it has changed."""
+    """The state, written at most once a second, when it has changed.
+
+    Attributes:
+        silent: Whether another process may be the one whose state it is.
+    """
 
     def __init__(self, folder: Path, make: Callable[[], State]) -> None:
         self._path = folder / exchange.STATE
         self._make = make
         self._changed = asyncio.Event()
         self._written = b""
+        self.silent = True
 
     def changed(self) -> None:
         """Have it written soon."""
@@ -139,6 +144,8 @@ class StateWriter:
 
     async def write(self) -> None:
         """Write it now, unless the file has it."""
+        if self.silent:
+            return
         data = msgspec.json.encode(self._make())
         if data == self._written:
             return

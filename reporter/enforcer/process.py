@@ -87,6 +87,14 @@ class Enforcer:
             _LOG.warning("not registered with the container runtime", extra={"problem": why})
             self.writer.changed()
 
+    def alone(self, *, certain: bool) -> None:
+        """Take whether this is the node's only enforcer: the state of any other is not ours to overwrite."""
+        self.writer.silent = not certain
+        if certain:
+            self.writer.changed()
+        else:
+            self.away(_ANOTHER)
+
     def configured(self, runtime: str, seconds: float) -> None:
         """Take the runtime's name and version, and how long it waits for an answer."""
         self._runtime, self._away = runtime, ""
@@ -280,8 +288,9 @@ async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: 
     backoff = Backoff(_FIRST_S, _LONGEST_S)
     while not until.is_set():
         try:
-            async with only_one(folder, until, lambda: enforcer.away(_ANOTHER)) as alone:
+            async with only_one(folder, until, lambda: enforcer.alone(certain=False)) as alone:
                 if alone:
+                    enforcer.alone(certain=True)
                     await serve(socket, NAME, _INDEX, enforcer, until)
         except (NriError, OSError) as error:
             if enforcer.registered:

@@ -35,6 +35,7 @@ FACTS = Facts(
     kinds={"gpu": "nvidia.com/gpu"},
     provider="cgroup",
 )
+ANOTHER = "another enforcer is registered on this node: this one waits until that process has ended"
 POD = "/kubepods/burstable/pod11111111-0000-4000-8000-000000000001"
 
 
@@ -138,8 +139,9 @@ def held(folder: Path) -> bool:
         return False
 
 
-def variables(answer: Any) -> dict[str, str]:
-    return {one.key: one.value for one in answer.adjust.env}
+def problems(caplog: pytest.LogCaptureFixture) -> set[str]:
+    """The problems that were logged."""
+    return {getattr(record, "problem", "") for record in caplog.records}
 
 
 def card_pod(annotations: Mapping[str, str] = HALF, name: str = "p") -> dict[str, Any]:
@@ -175,13 +177,15 @@ async def test_a_runtime_that_was_restarted_is_found_at_its_new_socket(bench, ru
         await bench.says(lambda state: not state.problems)
 
 
-async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_its_connection(bench, tmp_path) -> None:
+async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_its_connection(bench, caplog) -> None:
     bench.tell()
     first = await bench.start()
+    said = await bench.says(lambda state: state.runtime)
     until, node = asyncio.Event(), Node()
     second = asyncio.create_task(process.run(settings.parse(bench.text), node, until))
-    await bench.says(lambda state: any("another enforcer is registered" in one for one in state.problems))
+    await waiting.until(lambda: ANOTHER in problems(caplog))
     assert bench.runtime.connections == 1
+    assert bench.state == said, "it leaves the first one's state alone"
 
     await bench.end()
     await first.ended()
@@ -191,14 +195,15 @@ async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_it
     await second
 
 
-async def test_one_that_ends_while_it_waits_does_not_register(bench) -> None:
+async def test_one_that_ends_while_it_waits_does_not_register(bench, caplog) -> None:
     with (bench.folder / exchange.LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         bench.task = asyncio.create_task(process.run(settings.parse(bench.text), bench.node, bench.until))
-        await bench.says(lambda state: any("another enforcer" in one for one in state.problems))
+        await waiting.until(lambda: ANOTHER in problems(caplog))
         await bench.end()
 
     assert bench.runtime.connections == 0
+    assert not (bench.folder / exchange.STATE).exists()
 
 
 async def test_card_and_limit_come_in_one_answer_and_the_state_tells_it(bench) -> None:
