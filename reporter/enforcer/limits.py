@@ -29,7 +29,7 @@ from reporter.exchange import CardState, Facts
 
 CORE_LIMIT_PREFIX: Final = "gpu-core-limit.koordgate.io/"
 _CGROUPS: Final = "/sys/fs/cgroup"
-_LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
+LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 _CACHE: Final = "/usr/local/vgpu/cache"
 _PRELOAD: Final = "/etc/ld.so.preload"
 _MEMORY: Final = "CUDA_DEVICE_MEMORY_LIMIT"
@@ -46,6 +46,8 @@ _SWITCHES: Final = frozenset(
 # CUDA_DEVICE_MAX_CONNECTIONS, which programs set, is CUDA's own.
 _OF_HAMI: Final = ("CUDA_DEVICE_MEMORY_", "CUDA_DEVICE_SM_")
 _OF_MPS: Final = "CUDA_MPS_"
+OUR_NAMESPACES: Final = "koordgate_"  # begins their names
+_ID_IN_NAMESPACE: Final = 54  # NVIDIA takes 64 small letters, digits and underscores
 _PIPE: Final = "/tmp/nvidia-mps"  # CUDA's default, so that nothing changes if the variable is lost  # noqa: S108
 _NVIDIAS: Final = (LimitProvider.NVIDIA_TOOLKIT, LimitProvider.NVIDIA_FRACTIONS)
 _WHOLE: Final = 100
@@ -190,10 +192,15 @@ def _by_hami_core(
     cache = f"{rules.caches}/{container.id}"
     return Limiter(
         environment,
-        (Mount(rules.library, _LIBRARY), Mount(rules.preload, _PRELOAD), Mount(cache, _CACHE, writable=True)),
+        (Mount(rules.library, LIBRARY), Mount(rules.preload, _PRELOAD), Mount(cache, _CACHE, writable=True)),
         caches=(cache,),
         kept=dict.fromkeys(cards, CardState(HAMI_CORE, INJECTED, part.bytes)),
     )
+
+
+def namespace(container: str) -> str:
+    """The name of a container's namespace of the MPS daemon. `container`: its id."""
+    return f"{OUR_NAMESPACES}{container[:_ID_IN_NAMESPACE]}"
 
 
 def _by_mps(
@@ -202,8 +209,8 @@ def _by_mps(
     if not rules.pipe:
         return Limiter(why_not=_NO_PIPE)
     percent = part.percent or _WHOLE
-    share = MpsShare(f"koordgate-{container.id}", percent) if facts.mps_namespaces else None
-    pipe = f"{facts.mps_namespaces}/{share.namespace}" if share is not None else rules.pipe
+    share = MpsShare(namespace(container.id) if facts.mps_namespaces else "", percent)
+    pipe = f"{facts.mps_namespaces}/{share.namespace}" if share.namespace else rules.pipe
     environment = {name: "" for name in container.environment if name.startswith(_OF_MPS)}
     environment["CUDA_MPS_PIPE_DIRECTORY"] = _PIPE
     environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(percent)

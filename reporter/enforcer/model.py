@@ -82,7 +82,7 @@ class Update(NamedTuple):
 class MpsShare(NamedTuple):
     """A namespace of the MPS daemon, for one container."""
 
-    namespace: str
+    namespace: str  # "" if the daemon makes none (protocol 2): it must answer, no more
     percent: int  # of each card's threads that its programs may use at a time
 
 
