@@ -7,6 +7,7 @@ followed, and nobody waits for its removal.
 import asyncio
 import os
 import re
+import stat
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -90,7 +91,8 @@ class Folders:
 
     def _remove_all(self) -> None:
         with _opened(self._root) as root:
-            while _remove_one(root):
+            stuck: set[str] = set()
+            while _remove_one(root, stuck):
                 pass
 
 
@@ -118,26 +120,37 @@ def _put_away(root: int, name: str) -> None:
         os.rename(name, f"{_GONE}{uuid.uuid4().hex}", src_dir_fd=root, dst_dir_fd=root)
 
 
-def _remove_one(root: int) -> bool:
-    """Remove one thing that was put away; returns whether there may be more.
+def _remove_one(root: int, stuck: set[str]) -> bool:
+    """Remove one thing that was put away, as far as that is possible; returns whether there may be more.
 
-    Folders in it are put away as well, so that neither their depth nor their number needs memory.
+    Folders in it are put away as well, so that neither their depth nor their number needs memory. `stuck`: what cannot
+    be removed; it is added to.
     """
     with os.scandir(root) as entries:
-        found = next((one for one in entries if one.name.startswith(_GONE)), None)
+        names = (one.name for one in entries if one.name.startswith(_GONE))
+        found = next((name for name in names if name not in stuck), None)
     if found is None:
         return False
-    if not found.is_dir(follow_symlinks=False):
-        os.unlink(found.name, dir_fd=root)
-        return True
-    with _opened(found.name, root) as folder, os.scandir(folder) as entries:
-        emptied = False
+    try:
+        _empty_out(root, found)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        stuck.add(found)
+    return True
+
+
+def _empty_out(root: int, found: str) -> None:
+    if not stat.S_ISDIR(os.stat(found, dir_fd=root, follow_symlinks=False).st_mode):
+        os.unlink(found, dir_fd=root)
+        return
+    emptied = False
+    with _opened(found, root) as folder, os.scandir(folder) as entries:
         for one in entries:
             emptied = True
             if one.is_dir(follow_symlinks=False):
                 os.rename(one.name, f"{_GONE}{uuid.uuid4().hex}", src_dir_fd=folder, dst_dir_fd=root)
             else:
                 os.unlink(one.name, dir_fd=folder)
-    if not emptied:  # It may be that the last pass missed some.
-        os.rmdir(found.name, dir_fd=root)
-    return True
+    if not emptied:  # Otherwise it is looked into again: the pass may have missed some.
+        os.rmdir(found, dir_fd=root)
