@@ -27,6 +27,7 @@ _SUMMARIES: Final = {
     "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
     "drain": "cordon a device, and evict the Pods that hold some of it",
     "doctor": "look at an installation, and say what is wrong and what to do about it",
+    "enforcer": "have containers created with the CPUs, cards and limits that were decided, on a node",
     "explain": "say why a Pod is on no node and what would help, or why it is on its node",
     "packing": "say how much of the free devices nobody can use, why, and what a larger Pod would need",
     "pod": "show what Pods hold: devices, memory and CPUs, and of which node",

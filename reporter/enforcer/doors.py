@@ -31,6 +31,9 @@ class Doors(Protocol):
     async def share(self, share: MpsShare) -> str:
         """Have the MPS daemon make or change a namespace; returns why that failed."""
 
+    async def unshare(self, share: MpsShare) -> None:
+        """Have the MPS daemon delete a namespace."""
+
     async def look(self, provider: str, cards: Collection[str]) -> tuple[str | None, str]:
         """Look whether a provider's limits can be kept here, at least every minute or so.
 

@@ -26,7 +26,7 @@ from reporter.enforcer.doors import Doors
 from reporter.enforcer.exchanged import FactsReader, StateWriter, only_one, wait
 from reporter.enforcer.limits import Rules
 from reporter.enforcer.mirror import Mirror
-from reporter.enforcer.model import Answer, CardLimit, Container, Edits, Sandbox, Update
+from reporter.enforcer.model import Answer, CardLimit, Container, Edits, MpsShare, Sandbox, Update
 from reporter.enforcer.nri.connection import NriError, RefusedError, serve
 from reporter.exchange import CardState, Remark, State
 from reporter.settings import ReporterSettings
@@ -56,7 +56,9 @@ class Enforcer:
         self._away = _NOT_YET  # why it is not registered
         self._no_limits: str | None = None
         self._kept: dict[str, Mapping[str, CardState]] = {}
+        # What a container that is no more leaves, by its id.
         self._caches: dict[str, tuple[str, ...]] = {}
+        self._shares: dict[str, MpsShare] = {}
         self._remarks: deque[Remark] = deque(maxlen=exchange.MAX_REMARKS)
         self._going: set[asyncio.Task[None]] = set()  # what no call waits for
         self.writer = StateWriter(folder, lambda: self.state)
@@ -109,7 +111,9 @@ class Enforcer:
         """Take all that there is on the node; limits of running containers are set after the answer."""
         ids = [one.id for one in containers]
         self._kept = {}
-        self._caches = {identity: folders for identity, folders in self._caches.items() if identity in ids}
+        for identity in (*self._caches, *self._shares):
+            if identity not in ids:
+                self._forget(identity)
         answer = self._mirror.synchronized(sandboxes, containers, self._facts.read())
         self._later(self._set_all(answer))
         try:
@@ -125,7 +129,7 @@ class Enforcer:
             async with asyncio.timeout(self._seconds):
                 answer = await self._created(sandbox, container)
         except RefusedError:
-            self._mirror.removed(container.id)
+            self._forget(container.id)
             raise
         except Exception as error:  # noqa: BLE001 whatever it is, the runtime waits
             self._failed(sandbox, container, error)
@@ -142,11 +146,13 @@ class Enforcer:
             self._caches[container.id] = answer.caches
             if why := await self._doors.empty(answer.caches):
                 self._refuse(sandbox, f"container {container.name}: {why}")
-        if answer.mps is not None and (why := await self._doors.share(answer.mps)):
-            self._lacks(sandbox, container, answer, why)
-            # What is not there cannot be mounted, and the container is to start.
-            there = tuple(one for one in answer.edits.mounts if Path(one.source).exists())  # noqa: ASYNC240
-            answer = replace(answer, edits=replace(answer.edits, mounts=there), kept=_missing(answer.kept))
+        if answer.mps is not None:
+            self._shares[container.id] = answer.mps
+            if why := await self._doors.share(answer.mps):
+                self._lacks(sandbox, container, answer, why)
+                # What is not there cannot be mounted, and the container is to start.
+                there = tuple(one for one in answer.edits.mounts if Path(one.source).exists())  # noqa: ASYNC240
+                answer = replace(answer, edits=replace(answer.edits, mounts=there), kept=_missing(answer.kept))
         return await self._limited(sandbox, container, answer)
 
     async def started(self, sandbox: Sandbox, container: Container) -> None:
@@ -181,12 +187,12 @@ class Enforcer:
         """Take back what outlives a container."""
         if limits := self._mirror.stopped(container):
             self._later(self._set_each(limits))
+        if self._kept.pop(container, None) is not None:
+            self.writer.changed()
 
     async def removed(self, container: str) -> None:
         """Forget a container."""
-        self._mirror.removed(container)
-        if folders := self._caches.pop(container, ()):
-            self._later(self._doors.remove(folders))
+        self._forget(container)
         if self._kept.pop(container, None) is not None:
             self.writer.changed()
 
@@ -219,13 +225,20 @@ class Enforcer:
         text = f"container {container.name} runs without the limits of its cards that were decided: {why}"
         self._remark(Remark(LIMIT_MISSING, text, sandbox.uid, sandbox.namespace, sandbox.name))
 
+    def _forget(self, container: str) -> None:
+        self._mirror.removed(container)
+        if folders := self._caches.pop(container, ()):
+            self._later(self._doors.remove(folders))
+        if share := self._shares.pop(container, None):
+            self._later(self._doors.unshare(share))
+
     def _failed(self, sandbox: Sandbox, container: Container, error: Exception) -> None:
         """Refuse a container that holds cards after a fault of ours; let any other through."""
         what = f"no answer within {self._seconds:g} s" if isinstance(error, TimeoutError) else type(error).__name__
         about = {"container": container.name, "pod": str(sandbox), "problem": what}
         _LOG.error("a container could not be decided about", extra=about, exc_info=error)
         if cards_of(sandbox.annotations, container.name).names:
-            self._mirror.removed(container.id)
+            self._forget(container.id)
             self._refuse(sandbox, f"container {container.name}: the enforcer failed ({what}); see its log")
 
     def _remark(self, remark: Remark) -> None:

@@ -28,9 +28,9 @@ from h2.exceptions import H2Error
 
 from allocator.vocabulary.cputopology import MAX_CPU
 from allocator.vocabulary.outcome import excerpt
-from koordgate import protobuf
-from koordgate.protobuf import INT64, Field, MessageType
+from reporter import protobuf
 from reporter.kubelet.podresources import WHOLE_POD, ContainerResources, PodResources
+from reporter.protobuf import INT64, Field, MessageType
 
 _PREFIX: Final = struct.Struct(">BI")  # whether it is compressed, and how long it is
 _CHUNK: Final = 65536

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any, Final
 
 from allocator.vocabulary import cputopology
-from koordgate import protobuf
-from koordgate.protobuf import BOOL, BYTES, INT32, INT64, TEXTS, UINT32, Field, MessageType
+from reporter import protobuf
 from reporter.enforcer.model import Container, Edits, Mount, Sandbox, Update
+from reporter.protobuf import BOOL, BYTES, INT32, INT64, TEXTS, UINT32, Field, MessageType
 
 PACKAGE: Final = "nri.pkg.api.v1alpha1"
 _STOPPED: Final = 4  # of ContainerState

@@ -71,6 +71,9 @@ class Node:
         self.shares.append(share)
         return self.why_not
 
+    async def unshare(self, share: MpsShare) -> None:
+        self.shares.remove(share)
+
     async def look(self, provider: str, cards: Collection[str]) -> tuple[str | None, str]:
         self.looked.append((provider, tuple(cards)))
         return self.ready, ""
