@@ -1,4 +1,4 @@
-"""The memory that each container of a bound Pod may use, as whatever keeps limits is told.
+"""What each container of a bound Pod may use of its cards, as whatever keeps limits is told: memory, and cores.
 
 Limits follow from what the Pod holds, rounded down to MiB, so that those of a card never sum to more than the card: not
 within a Pod at any moment of its life, and not over all Pods. Limits above what is held are the exception; their
@@ -17,7 +17,7 @@ from allocator.vocabulary.asks import ContainerAsk, DeviceQuota, PodRequest, Quo
 from allocator.vocabulary.delivery import KEEPERS, MIB, NOTHING_KEEPS, WHOLE, LimitProvider, MemoryLimit
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
+from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY, TYPE_GPU
 
 
 def memory_limits(
@@ -26,14 +26,14 @@ def memory_limits(
     """Find the limit of each container that has GPUs.
 
     A limit is the same on each of a container's cards. It follows from the card of which least is held.
-    Returns container -> the ids of its cards in the order of minors, and its limit. The limit is 0 where less than 1
-    MiB is held, or where what is held is not known, because the device is gone.
+    Returns container -> the ids of its cards in the order of minors, and its limit. The limit of memory is 0 where less
+    than 1 MiB is held, or where what is held is not known, because the device is gone.
     """
     held = sorted((share for share in shares if share.type == TYPE_GPU), key=lambda share: (share.minor, share.id))
     known = tuple(devices)
     quotas = device_quotas(request, held, known)
     parts = {
-        (container, quota.id): quota.amounts[GPU_MEMORY] or 0
+        (container, quota.id): quota.amounts
         for container, listed in quotas.items()
         for quota in listed
         if quota.type.name == TYPE_GPU
@@ -46,10 +46,12 @@ def memory_limits(
             cards.setdefault(container, []).append(share.id)
     found = {}
     for container, ids in cards.items():
-        least = min(parts.get((container, card), 0) for card in ids)
+        own = [parts.get((container, card), {}) for card in ids]
+        least = min(amounts.get(GPU_MEMORY) or 0 for amounts in own)
+        cores = [amount for amounts in own if (amount := amounts.get(GPU_CORE)) is not None]
         smallest = min(capacity.get(card, 0) for card in ids)
         asked = min(sizes.get(container) or smallest * portions.get(container, 0) // WHOLE, smallest)
-        found[container] = (ids, MemoryLimit(least // MIB, max(asked, least) // MIB))
+        found[container] = (ids, MemoryLimit(least // MIB, max(asked, least) // MIB, min(cores, default=None)))
     return found
 
 
@@ -69,6 +71,11 @@ def limit_annotations(
             return (
                 f"container {container} has less than 1 MiB of a card, too little for the memory limit that the Pod "
                 "requires; ask for more memory"
+            )
+        if keeper.cores and limit.cores == 0:
+            return (
+                f"container {container} has less than 1 % of a card's cores, too little for the limit that the Pod "
+                "requires; ask for more cores, or for none"
             )
         if len(container) > keeper.longest_name:
             return long_name(container, keeper.longest_name)

@@ -10,10 +10,10 @@ from allocator.quantity import QuantityError, to_int, to_milli
 from allocator.request.cpuamounts import on_shared_cpus
 from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary.cpunode import QosClass
-from allocator.vocabulary.delivery import MIB, decided_limits, unqualified
+from allocator.vocabulary.delivery import MIB, decided_limits
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import Share
-from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, REPORTER_MANAGER, TYPE_GPU, shown_by
+from allocator.vocabulary.names import DEVICE_ALLOCATED, GPU_MEMORY, REPORTER_MANAGER, TYPE_GPU
 from allocator.wire.deviceobject import starts_of
 from allocator.wire.podallocated import (
     AnnotationError,
@@ -21,6 +21,7 @@ from allocator.wire.podallocated import (
     read_allocation,
     read_quotas,
     read_resource_status,
+    shown,
 )
 from reporter.cgroup import plan
 from reporter.cgroup.layout import KubernetesQos, cgroup_uid
@@ -200,13 +201,7 @@ def _qos_class(value: object) -> KubernetesQos:
 
 
 def _visible(annotations: Mapping[str, str]) -> dict[tuple[str, str], frozenset[str]]:
-    found = {}
-    for key, value in annotations.items():
-        shown = shown_by(key)
-        if shown is not None:
-            kind, container = shown
-            found[container, kind] = frozenset(map(unqualified, value.split(","))) if value else frozenset()
-    return found
+    return {(container, kind): frozenset(ids) for kind, container, ids in shown(annotations)}
 
 
 def _parts(annotations: Mapping[str, str], types: DeviceTypes) -> dict[tuple[str, str], int]:

@@ -74,7 +74,7 @@ class RuntimeSettings(Section, frozen=True):
     # containerd, crio, or nvidia-container-runtime (the configuration of NVIDIA's runtime).
     directories: tuple[Name, ...] = ("/etc/cdi", "/var/run/cdi", "/etc/containerd", "/etc/nvidia-container-runtime")
     # as `devices.delivery` in the webhook's settings
-    delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
+    delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri", "nri"] = "auto"
     runtime_class_name: str = ""  # as `devices.runtimeClassName` there; "" if the cluster has none
     handler: str = ""  # the runtime handler of that RuntimeClass
     # the runtime handler of the reporter's own container, "" for the default one. null if the container was not given

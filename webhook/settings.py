@@ -262,7 +262,7 @@ class DeviceSettings(Section, frozen=True):
     types: tuple[OwnType, ...] = ()  # device types of the administrator's own
     # how containers get the cards that a bind chose: environment, runtimeClass, nvidia-nri, or auto, by what the
     # reporter tells of each node; a Node's label koordgate.io/delivery takes precedence
-    delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri"] = "auto"
+    delivery: Literal["auto", "environment", "runtimeClass", "nvidia-nri", "nri"] = "auto"
     # the RuntimeClass that leads to NVIDIA's runtime; it counts only where the cluster has it
     runtime_class_name: str = "nvidia"
     # what holds of a node of which nothing is known yet: it counts as environment, or it refuses
@@ -338,7 +338,8 @@ class HeadroomSettings(Section, frozen=True):
 class LimitSettings(Section, frozen=True):
     """Memory limits of containers on GPUs, kept on the node by what is not koordgate's."""
 
-    provider: LimitProvider = LimitProvider.NONE  # what keeps them: none, nvidia-toolkit or nvidia-fractions
+    # what keeps them: none, nvidia-toolkit, nvidia-fractions, or by the enforcer cgroup, HAMi-core, mps
+    provider: LimitProvider = LimitProvider.NONE
     # namespaces in which Pods for parts of GPUs must have them; "*" for all. A Pod's annotation koordgate.io/limits may
     # require them too.
     require: tuple[_NamespaceOrAll, ...] = ()

@@ -13,17 +13,22 @@ from allocator.vocabulary.delivery import (
     MAX_NRI_NAME_LENGTH,
     NOTHING_KEEPS,
     NOTHING_TOLD,
+    Bringing,
     Delivery,
     LimitProvider,
     NodeDelivery,
     NodeRuntime,
     Way,
 )
-from allocator.vocabulary.names import TYPE_GPU
+from allocator.vocabulary.names import ISOLATION_PROVIDER, TYPE_GPU
 from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 
 AUTO: Final = "auto"
+_NO_ENFORCER: Final = (
+    "has no enforcer of koordgate's, by which it is to show cards, as far as is known: set enforcement.enabled, and "
+    "see why the container enforcer of koordgate's reporter is not ready there"
+)
 _SWITCH_ON_NRI: Final = "turn on NVIDIA's NRI plugin (GPU Operator 26.3 and later: ClusterPolicy cdi.nriPluginEnabled)"
 _WITH_CLASS: Final = "create it again, and state that where koordgate does not add it"
 _UNKNOWN: Final = (
@@ -45,34 +50,53 @@ class DeliveryRules:
     runtime_class: str = ""  # the RuntimeClass that leads to NVIDIA's runtime; "" where the cluster has none
     handler: str = ""
     unknown_refused: bool = False  # whether a node of which nothing is known takes no Pods for cards
-    limits: LimitProvider = LimitProvider.NONE  # what keeps memory limits
+    limits: LimitProvider = LimitProvider.NONE  # what keeps limits where a Node's label does not state it
 
 
-def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules) -> NodeDelivery:
+def delivery_of(runtime: NodeRuntime | None, label: str, rules: DeliveryRules, isolation: str = "") -> NodeDelivery:
     """Decide how a node gives Pods their cards.
 
-    `runtime`: what is told of its container runtime; None if nothing is. `label`: the Node's label `DELIVERY_LABEL`,
-    which precedes the rules; what is no `Delivery` counts as none.
+    `runtime`: what is told of its container runtime; None if nothing is. `label`, `isolation`: the Node's labels
+    `DELIVERY_LABEL` and `ISOLATION_PROVIDER`, which precede the rules; what is no `Delivery` or `LimitProvider` counts
+    as none.
     """
     wanted = label if label in list(Delivery) else rules.delivery
+    provider = LimitProvider(isolation) if isolation in list(LimitProvider) else rules.limits
     if runtime is None:
         if wanted == AUTO and not rules.unknown_refused:
-            return NOTHING_TOLD
+            return NodeDelivery(provider=provider) if provider is not LimitProvider.NONE else NOTHING_TOLD
         runtime = NodeRuntime()
     ways = _WAYS.values() if wanted == AUTO else (_WAYS[Delivery(wanted)],)
     plain = _first(one.plain(runtime, rules, wanted) for one in ways)
     lacking = _lacks_handler(runtime, rules)
     classed = lacking or _first(one.classed(runtime, rules, wanted) for one in ways)
     assumed = Way(ASSUMED.delivery, runtime.variable_kind, known=False)
-    other = plain if plain.delivery is Delivery.NVIDIA_NRI else assumed
-    judged = partial(_limited, runtime, rules.limits)
-    return NodeDelivery(judged(plain), judged(classed), judged(other), runtime.showing, rules.runtime_class)
+    other = plain if plain.delivery is Delivery.NVIDIA_NRI or _by_cdi(runtime, plain) else assumed
+    judged = partial(_limited, runtime, provider, rules.limits)
+    return NodeDelivery(judged(plain), judged(classed), judged(other), runtime.showing, rules.runtime_class, provider)
 
 
-def _limited(runtime: NodeRuntime, provider: LimitProvider, way: Way) -> Way:
-    """The same way, with what is to be said of memory limits."""
+def _by_cdi(runtime: NodeRuntime, way: Way) -> bool:
+    """Whether the enforcer brings CDI devices, which come into a container of any handler."""
+    told = runtime.enforcer
+    return way.delivery is Delivery.NRI and told is not None and told.brings is Bringing.CDI
+
+
+def _limited(runtime: NodeRuntime, provider: LimitProvider, everywhere: LimitProvider, way: Way) -> Way:
+    """The same way, with what is to be said of limits.
+
+    `everywhere`: what keeps them in this installation. Pods have the variables of this provider alone.
+    """
     keeper = KEEPERS.get(provider)
-    return replace(way, no_limits=NOTHING_KEEPS if keeper is None else keeper.why_not(runtime, way))
+    if keeper is None:
+        return replace(way, no_limits=NOTHING_KEEPS)
+    if keeper.variables and provider is not everywhere:
+        why = (
+            f"its label {ISOLATION_PROVIDER} names {provider}, for which Pods have variables only where it is the "
+            "installation's limits.provider: set that, or give the node another label"
+        )
+        return replace(way, no_limits=why)
+    return replace(way, no_limits=keeper.why_not(runtime, way))
 
 
 def _first(ways: Iterable[Way | None]) -> Way:
@@ -91,6 +115,27 @@ def _lacks_handler(runtime: NodeRuntime, rules: DeliveryRules) -> Way | None:
         "nodeSelector"
     )
     return Way(None, why_not=why)
+
+
+def _by_enforcer(runtime: NodeRuntime, _rules: DeliveryRules, wanted: str, *, classed: bool) -> Way | None:
+    """By what koordgate's enforcer brings; the variable and the mounts need a handler that is NVIDIA's runtime."""
+    told = runtime.enforcer
+    if told is None or told.brings is None:
+        if wanted == AUTO:
+            return None
+        return Way(None, why_not=_NO_ENFORCER if told is None else told.why_not)
+    if told.brings is not Bringing.CDI and not classed and runtime.default_shows is False:
+        if wanted == AUTO:
+            return None
+        why = (
+            "has a default runtime that does not read what koordgate's enforcer brings, and no CDI specification that "
+            "names every card by its UUID: let `nvidia-ctk cdi generate` write one, or make NVIDIA's runtime the "
+            "default"
+        )
+        return Way(None, why_not=why)
+    if told.brings is Bringing.ENVIRONMENT:
+        return _by_variable(runtime, Delivery.NRI, known=True)
+    return Way(Delivery.NRI, hidden=True)
 
 
 def _by_nri(runtime: NodeRuntime, _rules: DeliveryRules, wanted: str) -> Way | None:
@@ -159,6 +204,7 @@ class _Entry(NamedTuple):
 
 
 _WAYS: Final[Mapping[Delivery, _Entry]] = {  # in the order in which `AUTO` prefers them
+    Delivery.NRI: _Entry(partial(_by_enforcer, classed=False), partial(_by_enforcer, classed=True)),
     Delivery.NVIDIA_NRI: _Entry(_by_nri, _by_nri),
     Delivery.ENVIRONMENT: _Entry(_by_default_runtime, _by_class),
     Delivery.RUNTIME_CLASS: _Entry(_needs_class, _by_class),
@@ -172,7 +218,7 @@ def not_delivered(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
     names = [name for ask in request.containers if ask.ask.type.name == TYPE_GPU for name in ask.names]
     if not names:
         return None
-    way = node.delivery.way(request.wishes.runtime_class)
+    way = node.delivery.way(request.wishes.runtime_class, limits=request.wishes.limits)
     if way.delivery is None:
         return Refusal(f"{node.name}: the node {way.why_not}", short="the node cannot show containers their cards")
     longest = max(names, key=len)

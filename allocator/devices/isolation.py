@@ -41,7 +41,7 @@ def without_limits(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
     """
     if not request.wishes.limits or not any(one.ask.type.name == TYPE_GPU for one in request.containers):
         return None
-    why = node.delivery.way(request.wishes.runtime_class).no_limits
+    why = node.delivery.way(request.wishes.runtime_class, limits=True).no_limits
     if why == "":
         return None
     short = "the node does not keep memory limits, which the Pod requires"

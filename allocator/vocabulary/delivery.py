@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.names import MEMORY_LIMIT_PREFIX, MEMORY_REQUEST_PREFIX
+from allocator.vocabulary.names import CORE_LIMIT_PREFIX, MEMORY_LIMIT_PREFIX, MEMORY_REQUEST_PREFIX
 
 MADE_IN_MEMORY: Final = "runtime.nvidia.com/gpu"
 """The CDI kind of which NVIDIA's runtime makes the specification itself (NVIDIA Container Toolkit 1.15 and later)."""
@@ -21,6 +22,36 @@ class Delivery(StrEnum):
     ENVIRONMENT = "environment"  # the default runtime is NVIDIA's and reads NVIDIA_VISIBLE_DEVICES
     RUNTIME_CLASS = "runtimeClass"  # the Pod's RuntimeClass leads to NVIDIA's runtime, which reads the variable
     NVIDIA_NRI = "nvidia-nri"  # NVIDIA's NRI plugin reads an annotation of the Pod that names CDI devices
+    NRI = "nri"  # koordgate's enforcer brings them
+
+
+class Bringing(StrEnum):
+    """What the enforcer adds to a container that is to have cards."""
+
+    CDI = "cdi"  # CDI devices
+    ENVIRONMENT = "environment"  # NVIDIA_VISIBLE_DEVICES, which the node's runtime reads
+    MOUNTS = "mounts"  # /dev/null below /var/run/nvidia-container-devices, which the node's runtime reads
+
+
+class LimitProvider(StrEnum):
+    """What keeps limits of what containers may use of GPUs."""
+
+    NONE = "none"
+    NVIDIA_TOOLKIT = "nvidia-toolkit"
+    NVIDIA_FRACTIONS = "nvidia-fractions"
+    CGROUP = "cgroup"  # the driver, whose limits the enforcer sets
+    HAMI_CORE = "HAMi-core"  # a library in the container
+    MPS = "mps"  # NVIDIA's MPS daemon; it keeps compute
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcerTold:
+    """What is told of a node's enforcer, which is registered with the container runtime."""
+
+    brings: Bringing | None = None  # by what it brings cards; None if it brings none
+    why_not: str = ""  # why it brings none, and the cure; a part of a sentence about the node
+    provider: LimitProvider = LimitProvider.NONE  # what is to keep limits there
+    no_limits: str | None = None  # why that keeps none, and the cure; "" if it does, None where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +72,7 @@ class NodeRuntime:
     fractions: bool = False
     # why driver and toolkit do not keep memory limits there, and the cure; "" where they do
     no_limits: str | None = None
+    enforcer: EnforcerTold | None = None
 
     @property
     def variable_kind(self) -> str:
@@ -63,6 +95,7 @@ class Way:
     kind: str = ""  # the CDI kind before each UUID, in the variable or the annotation; "" for the bare UUID
     why_not: str = ""  # why there is none, and the cure; a part of a sentence about the node
     known: bool = True  # whether it is known that this works
+    hidden: bool = False  # whether the enforcer alone shows the cards: the variable then names none
     # why memory limits are not kept where cards come in this way, and the cure; "" where they are, None where that is
     # not known
     no_limits: str | None = None
@@ -85,17 +118,27 @@ class NodeDelivery:
     other: Way = ASSUMED  # to one that names another
     showing: tuple[str, ...] = ()  # the handlers that are NVIDIA's runtime, as far as that is known
     runtime_class: str = ""  # the RuntimeClass of this installation
+    provider: LimitProvider = LimitProvider.NONE  # what keeps limits there
 
-    def way(self, runtime_class: str) -> Way:
-        """How a Pod with this `spec.runtimeClassName` gets its cards."""
-        if not runtime_class:
-            return self.plain
-        return self.classed if runtime_class == self.runtime_class else self.other
+    def way(self, runtime_class: str, *, limits: bool = False) -> Way:
+        """How a Pod with this `spec.runtimeClassName` gets its cards; `limits`: whether its limits are required.
+
+        Where the enforcer keeps limits, it alone brings what is limited: card and limit come together, or neither does.
+        """
+        named = self.classed if runtime_class == self.runtime_class else self.other
+        found = named if runtime_class else self.plain
+        if not limits or found.delivery is None or self.provider not in KEEPERS or not KEEPERS[self.provider].enforcer:
+            return found
+        return replace(found, delivery=Delivery.NRI, kind="", hidden=True)
 
 
 NOTHING_TOLD: Final = NodeDelivery()
 MAX_NRI_NAME_LENGTH: Final = 53
 """Characters of a container's name that fit into the key nvidia.cdi.k8s.io/container.NAME (63 after the slash)."""
+ENFORCER: Final = "koordgate"
+"""The name of the enforcer as an NRI plugin."""
+VOID: Final = "void"
+"""What NVIDIA's runtime takes for no card, and for none of its own either."""
 _NRI_PREFIX: Final = "nvidia.cdi.k8s.io/container."
 
 
@@ -124,19 +167,12 @@ _GPU_MEMORY_LIMIT: Final = ".gpu-memory.limit"
 _GPU_COMPUTE_MODE: Final = ".gpu-compute.mode"
 
 
-class LimitProvider(StrEnum):
-    """What keeps memory limits."""
-
-    NONE = "none"
-    NVIDIA_TOOLKIT = "nvidia-toolkit"
-    NVIDIA_FRACTIONS = "nvidia-fractions"
-
-
 class MemoryLimit(NamedTuple):
-    """What a container may use of the memory of each of its GPUs, in whole MiB."""
+    """What a container may use of each of its GPUs: memory in whole MiB, and cores."""
 
     held: int  # what the Pod holds for it
     most: int  # the limit; above `held` where its author asked for that
+    cores: int | None = None  # percent; None if no cores were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +190,9 @@ class Keeper:
     # the beginning of the annotations by which a Pod's author may ask the provider too; "" for none. It acts on these
     # whatever koordgate requires.
     asked_by: str = ""
+    # whether the enforcer keeps the limits. It alone then brings the container's cards, in the same answer.
+    enforcer: bool = False
+    cores: bool = False  # whether it keeps cores too
 
 
 def _toolkit_why_not(runtime: NodeRuntime, way: Way) -> str | None:
@@ -198,6 +237,31 @@ def _fractions_annotations(container: str, cards: Sequence[str], limit: MemoryLi
     return {f"{_FRACTIONS_PREFIX}{container}{suffix}": text for suffix, text in written.items()}
 
 
+def _enforcer_why_not(provider: LimitProvider, runtime: NodeRuntime, _way: Way) -> str | None:
+    told = runtime.enforcer
+    if told is None:
+        return (
+            "koordgate's enforcer is not known to run there: set enforcement.enabled, and see why the container "
+            "enforcer of koordgate's reporter is not ready on this node"
+        )
+    if told.provider is not provider:
+        return f"koordgate's enforcer is still told to keep limits by {told.provider} there: let the reporter run"
+    if told.brings is None:
+        return f"koordgate's enforcer brings no cards there, and limits come with these: the node {told.why_not}"
+    return told.no_limits
+
+
+def _enforcer_annotations(container: str, cards: Sequence[str], limit: MemoryLimit) -> dict[str, str]:
+    """Write memory as for the toolkit, and cores."""
+    written = _toolkit_annotations(container, cards, limit)
+    return written if limit.cores is None else {**written, f"{CORE_LIMIT_PREFIX}{container}": str(limit.cores)}
+
+
+def _by_enforcer(provider: LimitProvider, *, cores: bool) -> Keeper:
+    written = _enforcer_annotations if cores else _toolkit_annotations
+    return Keeper(partial(_enforcer_why_not, provider), written, enforcer=True, cores=cores)
+
+
 KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {
     LimitProvider.NVIDIA_TOOLKIT: Keeper(
         _toolkit_why_not,
@@ -215,6 +279,9 @@ KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {
         longest_name=_MAX_KEY_LENGTH - len(_FRACTIONS_PREFIX.rpartition("/")[2]) - len(_GPU_MEMORY_REQUEST),
         asked_by=_FRACTIONS_PREFIX,
     ),
+    LimitProvider.CGROUP: _by_enforcer(LimitProvider.CGROUP, cores=False),
+    LimitProvider.HAMI_CORE: _by_enforcer(LimitProvider.HAMI_CORE, cores=True),
+    LimitProvider.MPS: _by_enforcer(LimitProvider.MPS, cores=True),
 }
 """What there is beside `NONE`. A provider is one entry here."""
 LIMIT_VARIABLES: Final = tuple(sorted({variable for keeper in KEEPERS.values() for variable in keeper.variables}))
@@ -257,6 +324,7 @@ class Keeping(StrEnum):
     """Whether a container is kept to its memory of a card."""
 
     ENFORCED = "enforced"  # the driver has the limit that was decided
+    INJECTED = "injected"  # library or daemon came into the container: programs that mean well keep to the limit
     MISSING = "missing"  # a limit was decided, and the driver has none, or another
     ACCOUNTING = "accounting"  # none was decided: what is used is counted, and nothing keeps the container to it
 
@@ -274,6 +342,7 @@ class MemoryUse:
     limit: int | None = None  # what the driver lets it have at most; None if the driver has no limit
     wanted: int | None = None  # the limit that was decided; None if none was
     held: int = 0  # what it holds of the card
+    provider: LimitProvider = LimitProvider.NONE  # what keeps the limit that was decided
 
     @property
     def exceeds(self) -> bool:

@@ -68,12 +68,25 @@ _DEVICE_QUOTAS_PREFIX: Final = ".device-quotas.koordgate.io/"
 # What NVIDIA's container toolkit is told of a container's memory, in MiB: the container's name follows.
 MEMORY_REQUEST_PREFIX: Final = "nvidia-gpu-memory-request.koordgate.io/"
 MEMORY_LIMIT_PREFIX: Final = "nvidia-gpu-memory-limit.koordgate.io/"
+CORE_LIMIT_PREFIX: Final = "gpu-core-limit.koordgate.io/"  # for the enforcer, in percent of each card
+ENFORCER_CARDS_PREFIX: Final = "nri.koordgate.io/"  # the cards that only the enforcer may show a container, by UUID
+# The NRI plugins without which the container runtime's default validator lets no container be created. A container's
+# own key (.../container.NAME) precedes the Pod's (.../pod), and this the bare one (containerd/nri, pkg/plugin).
+REQUIRED_PLUGINS: Final = "required-plugins.noderesource.dev"
 ASKED_LIMIT_PREFIX: Final = "gpu-memory-limit.koordgate.io/"  # on a Pod, with a container's name behind it
 
 # Annotations by which software of the nodes shows containers devices. It compares the beginnings of keys, which need no
 # slash: NVIDIA's NRI plugin also reads the bare `nvidia.cdi.k8s.io`, and the prefixes of NVIDIA's runtime are settings.
 _CDI_BEGINNINGS: Final = ("nvidia.cdi.k8s.io", "cdi.k8s.io")
 _FRACTIONS: Final = ("nvidia.com/container.", ".gpus.devices")  # NVIDIA's fractioning operator: beginning and end
+
+_DECIDED_BEGINNINGS: Final = (
+    MEMORY_REQUEST_PREFIX,
+    MEMORY_LIMIT_PREFIX,
+    CORE_LIMIT_PREFIX,
+    ENFORCER_CARDS_PREFIX,
+    REQUIRED_PLUGINS,
+)
 
 # Resources that quotas count (`allocator.request.quotaamounts`). No Node has them; schedulers are told to ignore them.
 QUOTA_DOMAIN: Final = "quota.koordgate.io"
@@ -104,6 +117,11 @@ def shown_by(key: str) -> tuple[str, str] | None:
     return (before[:-1] or TYPE_GPU, container)
 
 
+def enforcer_cards(container: str) -> str:
+    """Name the annotation that lists the cards which only the enforcer may show a container."""
+    return f"{ENFORCER_CARDS_PREFIX}{container}"
+
+
 def device_quota(container: str, tail: str) -> str:
     """Name the annotation that states what a container may use of each of its devices of one resource."""
     return f"{tail}{_DEVICE_QUOTAS_PREFIX}{container}"
@@ -123,7 +141,7 @@ def is_delivery_annotation(key: str) -> bool:
 def is_allocation_annotation(key: str) -> bool:
     """Return whether an annotation states what a Pod holds, or shows it devices; only the bind may write it."""
     stated = key in {DEVICE_ALLOCATED, DEVICE_QUOTAS, RESOURCE_STATUS}
-    stated = stated or key.startswith((MEMORY_REQUEST_PREFIX, MEMORY_LIMIT_PREFIX))
+    stated = stated or key.startswith(_DECIDED_BEGINNINGS)
     return stated or _DEVICE_QUOTAS_PREFIX in key or shown_by(key) is not None or is_delivery_annotation(key)
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from allocator.vocabulary.delivery import Keeping, MemoryUse, NodeRuntime
+from allocator.vocabulary.delivery import Bringing, EnforcerTold, Keeping, LimitProvider, MemoryUse, NodeRuntime
 from allocator.vocabulary.outcome import excerpt
 from allocator.wire.values import UNREADABLE, as_json, as_list, as_object, as_text, one_of
 
@@ -30,12 +30,24 @@ def write_runtime(runtime: NodeRuntime) -> str:
         "mode": runtime.mode,
         "unprivileged": runtime.unprivileged,
         "fractions": runtime.fractions or None,
-        "noLimits": runtime.no_limits,
+        "enforcer": None if runtime.enforcer is None else _enforcer(runtime.enforcer),
     }
-    kept = {key: value for key, value in stated.items() if value not in (None, [], "")}
-    if runtime.no_limits == "":  # limits are kept; where it is left out, that is not known
-        kept["noLimits"] = ""
-    return json.dumps(kept, separators=(",", ":"))
+    return json.dumps(_kept(stated) | _limits(runtime.no_limits), separators=(",", ":"))
+
+
+def _enforcer(told: EnforcerTold) -> dict[str, Any]:
+    provider = "" if told.provider is LimitProvider.NONE else told.provider.value
+    stated = {"brings": told.brings, "whyNot": told.why_not, "provider": provider}
+    return _kept(stated) | _limits(told.no_limits)
+
+
+def _kept(stated: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in stated.items() if value not in (None, [], "")}
+
+
+def _limits(why_not: str | None) -> dict[str, Any]:
+    """Limits are kept where this is "". Where it is left out, that is not known."""
+    return {} if why_not is None else {"noLimits": why_not}
 
 
 def read_runtime(text: object) -> tuple[NodeRuntime | None, str]:
@@ -58,12 +70,32 @@ def read_runtime(text: object) -> tuple[NodeRuntime | None, str]:
                 mode=_text(found.get("mode", "")),
                 unprivileged=_flag(found, "unprivileged"),
                 fractions=bool(_flag(found, "fractions")),
-                no_limits=_text(found["noLimits"]) if "noLimits" in found else None,
+                no_limits=_no_limits(found),
+                enforcer=_told(as_object(found["enforcer"])) if "enforcer" in found else None,
             ),
             "",
         )
     except UNREADABLE as error:
         return None, f"annotation {NODE_RUNTIME}: {error}; how the node shows cards is not known"
+
+
+def _told(found: dict[str, Any]) -> EnforcerTold:
+    """Read what is told of the enforcer. A word that a later version has counts as none."""
+    bringing, provider = _text(found.get("brings", "")), _text(found.get("provider", ""))
+    return EnforcerTold(
+        Bringing(bringing) if bringing in list(Bringing) else None,
+        _text(found.get("whyNot", "")),
+        _provider(provider),
+        _no_limits(found),
+    )
+
+
+def _provider(text: str) -> LimitProvider:
+    return LimitProvider(text) if text in list(LimitProvider) else LimitProvider.NONE
+
+
+def _no_limits(found: Mapping[str, Any]) -> str | None:
+    return _text(found["noLimits"]) if "noLimits" in found else None
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -99,7 +131,7 @@ MAX_USES_LENGTH: Final = 64 * 1024
 """Characters of the annotation; all annotations of an object together may have 256 KiB."""
 
 _MAX_BYTES: Final = 2**63 - 1
-_ORDER: Final = (Keeping.MISSING, Keeping.ENFORCED, Keeping.ACCOUNTING)
+_ORDER: Final = (Keeping.MISSING, Keeping.ENFORCED, Keeping.INJECTED, Keeping.ACCOUNTING)
 
 
 def write_uses(uses: Iterable[MemoryUse]) -> str:
@@ -127,7 +159,9 @@ def _entry(one: MemoryUse) -> dict[str, Any]:
         "wanted": one.wanted if one.wanted != one.limit else None,
         "held": one.held,
     }
-    stated = {key: value for key, value in figures.items() if value is not None}
+    stated: dict[str, Any] = {key: value for key, value in figures.items() if value is not None}
+    if one.provider is not LimitProvider.NONE:
+        stated["provider"] = one.provider.value
     return {"pod": f"{one.namespace}/{one.pod}", "container": one.container, "state": one.keeping.value, **stated}
 
 
@@ -158,12 +192,14 @@ def _use(card: str, entry: Mapping[str, Any]) -> MemoryUse:
         keeping,
         _bytes(entry, "used"),
         limit,
-        limit if keeping is Keeping.ENFORCED and wanted is None else wanted,
+        limit if keeping in _AS_WANTED and wanted is None else wanted,
         _bytes(entry, "held") or 0,
+        _provider(_text(entry.get("provider", ""))),
     )
 
 
 _keeping = one_of(Keeping)
+_AS_WANTED: Final = (Keeping.ENFORCED, Keeping.INJECTED)
 
 
 def _bytes(entry: Mapping[str, Any], key: str) -> int | None:

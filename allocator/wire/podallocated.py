@@ -23,7 +23,7 @@ not limited as `unlimited`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -32,18 +32,22 @@ from allocator.quantity import QuantityError, format_bytes, format_int, to_int
 from allocator.vocabulary.asks import DeviceQuota, Quotas
 from allocator.vocabulary.cpunode import CpuAsk, CpuShare, NumaShare, PoolCpus, QosClass
 from allocator.vocabulary.cputopology import format_cpuset
-from allocator.vocabulary.delivery import ASSUMED, Delivery, Way, nri_annotation, unqualified
+from allocator.vocabulary.delivery import ASSUMED, ENFORCER, VOID, Delivery, Way, nri_annotation, unqualified
 from allocator.vocabulary.devicetype import BUILT_IN, DeviceType, DeviceTypes
 from allocator.vocabulary.holdings import Function, Holding, Share
 from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_QUOTAS,
     DOMAINS,
+    ENFORCER_CARDS_PREFIX,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
+    MEMORY_LIMIT_PREFIX,
+    REQUIRED_PLUGINS,
     RESOURCE_STATUS,
     TYPE_GPU,
     device_quota,
+    enforcer_cards,
     shown_by,
     visible_devices,
 )
@@ -70,13 +74,17 @@ _DRAFT_NAMES: Final = {  # the device proposal's spelling -> today's
 }
 
 
+_REQUIRED: Final = json.dumps([ENFORCER])
+
+
 def write_annotations(
     shares: Sequence[Share], domain: str, types: DeviceTypes = BUILT_IN, way: Way = ASSUMED
 ) -> dict[str, str]:
     """Write a Pod's shares: device-allocated, and the visible devices of each container and type.
 
     `way`: how its containers get their GPUs, and in which form these are named. NVIDIA's NRI plugin has an annotation
-    of its own beside the one that the variable reads.
+    of its own beside the one that the variable reads. So has the enforcer where it alone shows them. The variable then
+    reads `void`, and the runtime's validator lets the Pod wait while the enforcer is away.
     """
     if not shares:
         return {}
@@ -87,6 +95,11 @@ def write_annotations(
         by_type.setdefault(share.type, []).append(_write_share(share, types.by_name.get(share.type), domain))
         for container in share.containers:
             gpu = share.type == TYPE_GPU
+            if gpu and way.hidden:
+                seen[visible_devices(container)] = [VOID]
+                seen.setdefault(enforcer_cards(container), []).append(share.id)
+                seen[REQUIRED_PLUGINS] = [_REQUIRED]
+                continue
             name = way.named(share.id) if gpu and not by_nri else share.id
             seen.setdefault(visible_devices(container, share.type), []).append(name)
             if gpu and by_nri:
@@ -118,18 +131,24 @@ def _write_function(function: Function) -> dict[str, Any]:
 
 
 def in_any_form(annotations: Mapping[str, str]) -> dict[str, str]:
-    """A Pod's annotations with its GPUs by their bare UUIDs, and without what says the same to NVIDIA's NRI plugin.
+    """A Pod's annotations with its GPUs by their bare UUIDs, and without what says the same to a plugin of the node.
 
     Two replicas may have heard differently of a node's runtime. What they wrote for the same holding is then equal.
+    Where limits are stated, it is not the same whether the enforcer alone shows the cards.
     """
     found = dict(annotations)
     for key in annotations:
         kind, container = shown_by(key) or ("", "")
         if kind == TYPE_GPU:
+            hidden = enforcer_cards(container)
+            if found[key] == VOID and hidden in found and f"{MEMORY_LIMIT_PREFIX}{container}" not in found:
+                found[key] = found.pop(hidden)
             found[key] = _bare(found[key])
             again = nri_annotation(container)
             if again in found and _bare(found[again]) == found[key]:
                 del found[again]
+    if found.get(REQUIRED_PLUGINS) == _REQUIRED and not any(key.startswith(ENFORCER_CARDS_PREFIX) for key in found):
+        del found[REQUIRED_PLUGINS]
     return found
 
 
@@ -185,14 +204,20 @@ def _list(value: object) -> list[Any]:
 def _containers_of(annotations: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
     """Map type and device id to the containers that see the device, in the order of their names."""
     found: dict[tuple[str, str], list[str]] = {}
-    for key in sorted(annotations):
-        shown = shown_by(key)
-        if shown is not None:
-            kind, container = shown
-            for device in annotations[key].split(","):
-                identity = unqualified(device) if kind == TYPE_GPU else device
-                found.setdefault((kind, identity), []).append(container)
+    for kind, container, devices in shown(annotations):
+        for device in devices:
+            found.setdefault((kind, device), []).append(container)
     return found
+
+
+def shown(annotations: Mapping[str, str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Find the devices that each container is shown: type, container and ids, in the order of the annotations' keys."""
+    for key in sorted(annotations):
+        kind, container = shown_by(key) or ("", "")
+        if kind:
+            hidden = annotations.get(enforcer_cards(container), "")
+            ids = hidden if kind == TYPE_GPU and annotations[key] == VOID else annotations[key]
+            yield kind, container, tuple((_bare(ids) if kind == TYPE_GPU else ids).split(",")) if ids else ()
 
 
 def _read_share(

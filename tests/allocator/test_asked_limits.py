@@ -171,7 +171,8 @@ def test_a_limit_is_between_what_is_held_of_the_card_and_what_it_has(
     cards = [gpu(0), gpu(1, memory=40 * GIB)] if asked.count > 1 else [gpu(0)]
     placed = place(of, node(*cards))
     assert isinstance(placed, Placement)
-    assert {name: tuple(one) for name, (_, one) in memory_limits(of, placed.shares, cards).items()} == {"a": limit}
+    found = memory_limits(of, placed.shares, cards)
+    assert {name: (one.held, one.most) for name, (_, one) in found.items()} == {"a": limit}
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,19 @@ from allocator.vocabulary.delivery import (
     ASSUMED,
     MADE_IN_MEMORY,
     NOTHING_TOLD,
+    Bringing,
     Delivery,
+    EnforcerTold,
+    LimitProvider,
     NodeDelivery,
     NodeRuntime,
     Way,
 )
-from allocator.vocabulary.names import DEVICE_ALLOCATED
+from allocator.vocabulary.holdings import Share
+from allocator.vocabulary.names import DEVICE_ALLOCATED, RDMA, TYPE_RDMA
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.noderuntime import read_runtime, write_runtime
-from allocator.wire.podallocated import in_any_form, read_allocation, write_annotations
+from allocator.wire.podallocated import in_any_form, read_allocation, shown, write_annotations
 
 CLASSED = DeliveryRules(runtime_class="nvidia", handler="nvidia")
 NO_CLASS = DeliveryRules()
@@ -38,6 +42,11 @@ UNSURE = NodeRuntime(handlers=("nvidia",), showing=("nvidia",))
 NONE = None
 
 ENV, CLASS, NRI = Delivery.ENVIRONMENT, Delivery.RUNTIME_CLASS, Delivery.NVIDIA_NRI
+OURS = Delivery.NRI
+BY_CDI = EnforcerTold(Bringing.CDI)
+BY_VARIABLE = EnforcerTold(Bringing.ENVIRONMENT)
+BY_MOUNTS = EnforcerTold(Bringing.MOUNTS)
+BRINGS_NOTHING = EnforcerTold(why_not="has an enforcer that can bring nothing: let it")
 WAYS = {
     # name: (runtime, label, rules), (plain delivery, kind), (classed delivery, kind)
     "the GPU Operator's default": ((OPERATOR, "", CLASSED), (NONE, ""), (CLASS, MADE_IN_MEMORY)),
@@ -63,6 +72,49 @@ WAYS = {
         (OPERATOR_NRI, "nvidia-nri", replace(NO_CLASS, delivery="environment")),
         (NRI, PLUGIN),
         (NRI, PLUGIN),
+    ),
+    "the enforcer by CDI": ((replace(BARE, enforcer=BY_CDI), "", NO_CLASS), (OURS, ""), (OURS, "")),
+    "the enforcer by CDI, without the RuntimeClass's handler": (
+        (replace(BARE, enforcer=BY_CDI), "", CLASSED),
+        (OURS, ""),
+        (NONE, ""),
+    ),
+    "the enforcer before NVIDIA's NRI plugin": (
+        (replace(OPERATOR_NRI, enforcer=BY_CDI), "", NO_CLASS),
+        (OURS, ""),
+        (OURS, ""),
+    ),
+    "the enforcer by the variable": (
+        (replace(PACKAGES, enforcer=BY_VARIABLE), "", CLASSED),
+        (OURS, MADE_IN_MEMORY),
+        (OURS, MADE_IN_MEMORY),
+    ),
+    "the same where only the RuntimeClass leads to NVIDIA's runtime": (
+        (replace(OPERATOR, enforcer=BY_VARIABLE), "", CLASSED),
+        (NONE, ""),
+        (OURS, MADE_IN_MEMORY),
+    ),
+    "the enforcer by mounts, where the variable is ignored": (
+        (replace(BOTTLEROCKET, enforcer=BY_MOUNTS), "", CLASSED),
+        (OURS, ""),
+        (OURS, ""),
+    ),
+    "an enforcer that brings nothing": (
+        (replace(PACKAGES, enforcer=BRINGS_NOTHING), "", CLASSED),
+        (ENV, MADE_IN_MEMORY),
+        (CLASS, MADE_IN_MEMORY),
+    ),
+    "the label: the enforcer": ((replace(PACKAGES, enforcer=BY_CDI), "nri", CLASSED), (OURS, ""), (OURS, "")),
+    "the label: the enforcer, which is not there": ((PACKAGES, "nri", CLASSED), (NONE, ""), (NONE, "")),
+    "the setting: the enforcer, of which nothing is told": (
+        (None, "", replace(NO_CLASS, delivery="nri")),
+        (NONE, ""),
+        (NONE, ""),
+    ),
+    "the label: the variable, beside an enforcer": (
+        (replace(PACKAGES, enforcer=BY_CDI), "environment", CLASSED),
+        (ENV, MADE_IN_MEMORY),
+        (CLASS, MADE_IN_MEMORY),
     ),
     "nothing is told, and a label says how": ((None, "environment", CLASSED), (ENV, ""), (CLASS, "")),
 }
@@ -123,6 +175,15 @@ REFUSED = {
         "no CDI specification that names every card",
     ),
     "no NRI plugin": (OPERATOR, "nvidia-nri", CLASSED, "", "ClusterPolicy cdi.nriPluginEnabled"),
+    "no enforcer": (PACKAGES, "nri", CLASSED, "", "set enforcement.enabled"),
+    "an enforcer that brings nothing": (replace(PACKAGES, enforcer=BRINGS_NOTHING), "nri", CLASSED, "", "let it"),
+    "an enforcer whose mounts the default runtime does not read": (
+        replace(OPERATOR, enforcer=BY_MOUNTS),
+        "nri",
+        CLASSED,
+        "",
+        "let `nvidia-ctk cdi generate` write one",
+    ),
     "only Pods with a RuntimeClass": (PACKAGES, "runtimeClass", CLASSED, "", "only to Pods with runtimeClassName"),
     "only with a RuntimeClass that is missing": (PACKAGES, "runtimeClass", NO_CLASS, "", "the cluster does not have"),
 }
@@ -192,23 +253,97 @@ FORMS = {
             "nvidia.cdi.k8s.io/container.main": f"{PLUGIN}=GPU-0,{PLUGIN}=GPU-1",
         },
     ),
+    "the enforcer's variable": (Way(OURS), {"visible-devices.koordgate.io/main": "GPU-0,GPU-1"}),
+    "the enforcer alone": (
+        Way(OURS, hidden=True),
+        {
+            "visible-devices.koordgate.io/main": "void",
+            "nri.koordgate.io/main": "GPU-0,GPU-1",
+            "required-plugins.noderesource.dev": '["koordgate"]',
+        },
+    ),
 }
 
 
-@pytest.mark.parametrize(("way", "shown"), FORMS.values(), ids=FORMS)
-def test_each_way_names_cards_in_its_form_and_all_are_read_back_alike(way: Way, shown: dict[str, str]) -> None:
+@pytest.mark.parametrize(("way", "named"), FORMS.values(), ids=FORMS)
+def test_each_way_names_cards_in_its_form_and_all_are_read_back_alike(way: Way, named: dict[str, str]) -> None:
     shares = (part(gpu(0), 50, "main"), part(gpu(1), 50, "main"))
     annotations = write_annotations(shares, "kubernetes.io", way=way)
     allocated = annotations.pop("scheduling.koordinator.sh/device-allocated")
-    assert annotations == shown
+    assert annotations == named
     read = read_allocation({**annotations, DEVICE_ALLOCATED: allocated})
     assert read.shares == shares
     assert in_any_form(annotations) == {"visible-devices.koordgate.io/main": "GPU-0,GPU-1"}
 
 
+def test_a_limit_is_not_the_same_with_a_card_that_comes_without_it() -> None:
+    shares = (part(gpu(0), 50, "main"),)
+    limit = {"nvidia-gpu-memory-limit.koordgate.io/main": "1024"}
+    hidden, seen = (
+        write_annotations(shares, "kubernetes.io", way=way) | limit for way in (Way(OURS, hidden=True), Way(ENV))
+    )
+    assert in_any_form(hidden) != in_any_form(seen)
+    assert in_any_form(hidden) == hidden
+
+
+def test_each_container_has_its_own_cards_whatever_the_others_of_its_pod_have() -> None:
+    shares = (
+        part(gpu(0), 50, "first", "main"),
+        part(gpu(1), 50, "main"),
+        Share(TYPE_RDMA, nic(0).id, 0, {RDMA: 100}, ("main",)),
+    )
+    annotations = write_annotations(shares, "kubernetes.io", way=Way(OURS, hidden=True))
+    assert sorted(shown(annotations)) == [
+        ("gpu", "first", ("GPU-0",)),
+        ("gpu", "main", ("GPU-0", "GPU-1")),
+        ("rdma", "main", (nic(0).id,)),
+    ]
+    assert read_allocation(annotations).shares == shares
+
+
+@pytest.mark.parametrize("provider", LimitProvider)
+@pytest.mark.parametrize("enforcer", [BY_CDI, BY_VARIABLE, BY_MOUNTS])
+def test_where_the_enforcer_keeps_limits_it_alone_brings_what_is_limited(
+    provider: LimitProvider, enforcer: EnforcerTold
+) -> None:
+    alone = provider in {LimitProvider.CGROUP, LimitProvider.HAMI_CORE, LimitProvider.MPS}
+    for runtime in (PACKAGES, replace(PACKAGES, enforcer=enforcer)):
+        there = delivery_of(runtime, "", CLASSED, provider)
+        assert there.provider is provider
+        for runtime_class in ("", "nvidia", "kata"):
+            free, limited = there.way(runtime_class), there.way(runtime_class, limits=True)
+            assert limited == (replace(free, delivery=OURS, kind="", hidden=True) if alone else free)
+
+
+def test_a_node_that_shows_no_cards_shows_none_with_limits_either() -> None:
+    there = delivery_of(BARE, "", NO_CLASS, "cgroup")
+    assert there.way("", limits=True) == there.plain
+    assert there.plain.delivery is None
+
+
+def test_another_runtime_class_gets_its_cards_only_by_cdi() -> None:
+    assert delivery_of(replace(BARE, enforcer=BY_CDI), "", NO_CLASS).other.delivery is OURS
+    for enforcer in (BY_VARIABLE, BY_MOUNTS):
+        assert not delivery_of(replace(PACKAGES, enforcer=enforcer), "", CLASSED).other.known
+
+
 TOLD = {
     "everything": NodeRuntime(
-        ("nvidia", "runc"), ("nvidia",), False, (PLUGIN,), True, (1, 20, 2), "cdi", False, True, "why"
+        ("nvidia", "runc"),
+        ("nvidia",),
+        False,
+        (PLUGIN,),
+        True,
+        (1, 20, 2),
+        "cdi",
+        False,
+        True,
+        "why",
+        EnforcerTold(Bringing.MOUNTS, "", LimitProvider.HAMI_CORE, ""),
+    ),
+    "an enforcer that does nothing": NodeRuntime(enforcer=EnforcerTold()),
+    "an enforcer that is not ready": NodeRuntime(
+        enforcer=EnforcerTold(None, "has no specification", LimitProvider.CGROUP, "no driver")
     ),
     "nothing": NodeRuntime(),
     "limits are kept": NodeRuntime(no_limits=""),
@@ -221,7 +356,15 @@ def test_what_is_told_of_a_runtime_is_read_back(runtime: NodeRuntime) -> None:
     assert read_runtime(write_runtime(runtime)) == (runtime, "")
 
 
+def test_what_a_later_version_tells_of_an_enforcer_counts_as_nothing() -> None:
+    told = NodeRuntime(default_shows=True, enforcer=EnforcerTold(no_limits=""))
+    later = {"brings": "dra", "provider": "magic", "noLimits": "", "more": 1}
+    assert read_runtime(json.dumps({"defaultShows": True, "enforcer": later})) == (told, "")
+
+
 UNREADABLE = {
+    "an enforcer that is a list": json.dumps({"enforcer": []}),
+    "an enforcer's text that is too long": json.dumps({"enforcer": {"whyNot": "a" * 2000}}),
     "no JSON": "{",
     "a list": "[]",
     "handlers that are no list": json.dumps({"handlers": {"a": 1}}),

@@ -39,7 +39,7 @@ def given_limits(asked: PodRequest, *devices: Device) -> dict[str, tuple[int, ..
     """Container -> what it holds and what it may use in MiB, where the Pod is placed on these cards."""
     placed = place(replace(asked, wishes=replace(asked.wishes, limits=False)), node(*devices))
     assert isinstance(placed, Placement)
-    return {name: tuple(limit) for name, (_, limit) in memory_limits(asked, placed.shares, devices).items()}
+    return {name: (limit.held, limit.most) for name, (_, limit) in memory_limits(asked, placed.shares, devices).items()}
 
 
 # --- which nodes
@@ -256,7 +256,32 @@ def test_the_fractioning_operator_is_told_the_cards_and_both_amounts() -> None:
     assert written(FRACTIONS, ("main", 6 * GIB)) == expected | {f"{base}.gpu-memory.limit": "6144Mi"}
 
 
-@pytest.mark.parametrize(("provider", "most"), [(TOOLKIT, 63), (FRACTIONS, 34)])
+def test_the_enforcer_is_told_the_same_and_with_library_or_daemon_the_cores_too() -> None:
+    told = written(TOOLKIT)
+    assert isinstance(told, dict)
+    assert written(LimitProvider.CGROUP) == told
+    for provider in (LimitProvider.HAMI_CORE, LimitProvider.MPS):
+        assert written(provider) == told | {"gpu-core-limit.koordgate.io/main": "50"}
+
+
+def test_cores_that_were_not_asked_for_are_not_limited_and_less_than_a_percent_is_refused() -> None:
+    free = limited(app("a", ask(memory=4 * GIB)))
+    said = '{"gpu":{"users":["a","b"],"weights":{"a":999},"slot":50}}'
+    parts = read_asks(pod(container("a"), container("b"), annotations={DEVICE_SHARING: said})).request
+    for asked, cores in ((free, {"a": None}), (parts, {"a": 50, "b": 0})):
+        placed = place(replace(asked, wishes=Wishes()), node(card(0, 80 * GIB)))
+        assert isinstance(placed, Placement)
+        devices = [card(0, 80 * GIB)]
+        limits = memory_limits(asked, placed.shares, devices)
+        assert {name: limit.cores for name, (_, limit) in limits.items()} == cores
+        for provider in (LimitProvider.CGROUP, LimitProvider.HAMI_CORE):
+            told = limit_annotations(asked, placed.shares, devices, provider)
+            refused = 0 in cores.values() and provider is LimitProvider.HAMI_CORE
+            assert isinstance(told, str) is refused
+            assert "container b has less than 1 % of a card's cores" in told or not refused
+
+
+@pytest.mark.parametrize(("provider", "most"), [(TOOLKIT, 63), (FRACTIONS, 34), (LimitProvider.MPS, 63)])
 def test_the_keys_of_annotations_are_no_longer_than_kubernetes_allows(provider: LimitProvider, most: int) -> None:
     made = written(provider, name="a" * most)
     assert isinstance(made, dict)

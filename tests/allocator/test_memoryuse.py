@@ -1,13 +1,14 @@
 """The annotation that says what containers have of their cards' memory: what is written reads back, and is bounded."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trials import examples
 
-from allocator.vocabulary.delivery import Keeping, MemoryUse
+from allocator.vocabulary.delivery import Keeping, LimitProvider, MemoryUse
 from allocator.wire.noderuntime import read_uses, write_uses
 
 ENFORCED = MemoryUse("GPU-a", "team", "p", "main", Keeping.ENFORCED, 5, 10, 10, 10)
@@ -31,6 +32,15 @@ def test_it_is_json_by_card_with_missing_limits_first() -> None:
     assert read_uses(text) == ((ANOTHER, ENFORCED, COUNTED, MISSING), "")
 
 
+def test_what_a_library_keeps_is_told_with_its_name_and_the_limit_that_it_was_given() -> None:
+    injected = replace(COUNTED, keeping=Keeping.INJECTED, wanted=10, provider=LimitProvider.HAMI_CORE)
+    text = write_uses([injected, COUNTED])
+    told = json.loads(text)["GPU-a"][0]
+    assert (told["state"], told["provider"], told["wanted"]) == ("injected", "HAMi-core", 10)
+    assert read_uses(text) == ((injected, COUNTED), "")
+    assert read_uses(text.replace("HAMi-core", "later"))[0][0].provider is LimitProvider.NONE
+
+
 def test_nothing_is_no_annotation_and_no_annotation_is_nothing() -> None:
     assert write_uses(()) == ""
     assert read_uses(None) == read_uses("") == read_uses("{}") == ((), "")
@@ -46,6 +56,7 @@ def test_nothing_is_no_annotation_and_no_annotation_is_nothing() -> None:
             pod=st.from_regex(r"[a-z.-]{1,9}", fullmatch=True),
             container=st.from_regex(r"[a-z-]{1,9}", fullmatch=True),
             keeping=st.just(Keeping.MISSING),
+            provider=st.sampled_from(LimitProvider),
             used=st.none() | st.integers(0, 2**63 - 1),
             limit=st.none() | st.integers(1, 100),
             wanted=st.integers(101, 2**63 - 1),
@@ -73,7 +84,7 @@ UNREADABLE = {
     "a list": ("[]", "a list where an object must be"),
     "cards that are no list": ('{"GPU-a":{}}', "a dict where a list must be"),
     "an entry that is no object": ('{"GPU-a":[1]}', "a int where an object must be"),
-    "an unknown word": ('{"GPU-a":[{"pod":"a/b","state":"kept"}]}', "'kept' is none of enforced, missing"),
+    "an unknown word": ('{"GPU-a":[{"pod":"a/b","state":"kept"}]}', "'kept' is none of enforced, injected, missing"),
     "a negative amount": ('{"GPU-a":[{"state":"missing","used":-1}]}', "used is no number of bytes"),
     "a fraction": ('{"GPU-a":[{"state":"missing","held":1.5}]}', "held is no number of bytes"),
     "too long": ('{"GPU-a":[' + " " * 65536 + "]}", "more than the 64 KiB that are read"),

@@ -84,9 +84,18 @@ def test_what_shows_devices_by_the_nodes_own_software_is_an_allocation(key: str)
 
 
 @pytest.mark.parametrize(
-    "key", ["nvidia-gpu-memory-limit.koordgate.io/main", "nvidia-gpu-memory-request.koordgate.io/main"]
+    "key",
+    [
+        "nvidia-gpu-memory-limit.koordgate.io/main",
+        "nvidia-gpu-memory-request.koordgate.io/main",
+        "gpu-core-limit.koordgate.io/main",
+        "nri.koordgate.io/main",
+        "required-plugins.noderesource.dev",
+        "required-plugins.noderesource.dev/pod",
+        "required-plugins.noderesource.dev/container.main",
+    ],
 )
-def test_a_memory_limit_is_an_allocation_that_koordgate_alone_writes(key: str) -> None:
+def test_what_the_enforcer_goes_by_is_an_allocation_that_koordgate_alone_writes(key: str) -> None:
     assert names.is_allocation_annotation(key)
     assert not names.is_delivery_annotation(key)
 

@@ -182,6 +182,12 @@ ATTACKS = {
     ),
     "CDI devices of an asking Pod": (noted({"nvidia.cdi.k8s.io": "nvidia.com/gpu=all"}, GPU), ALLOCATIONS),
     "a limit": (noted({"nvidia-gpu-memory-limit.koordgate.io/main": "1"}), ALLOCATIONS),
+    "cores": (noted({"gpu-core-limit.koordgate.io/main": "1"}), ALLOCATIONS),
+    "cards of the enforcer": (noted({"nri.koordgate.io/main": "GPU-1"}), ALLOCATIONS),
+    "no plugin required of the container": (
+        noted({"required-plugins.noderesource.dev/container.main": "[]"}),
+        ALLOCATIONS,
+    ),
     "quotas": (noted({DEVICE_QUOTAS: "{}"}), ALLOCATIONS),
     "a quota": (noted({device_quota("main", "gpu-memory"): "1"}), ALLOCATIONS),
     "a node for a user of cards": (noted({DEVICE_SHARING: '{"gpu":{"users":["main"]}}'}, nodeName="n"), PRESET),
@@ -442,6 +448,10 @@ async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresou
             {visible_devices("main", "queue"): "fast"},
             {"nvidia-gpu-memory-limit.koordgate.io/main": "99999"},
             {"nvidia-gpu-memory-request.koordgate.io/main": "99999"},
+            {"gpu-core-limit.koordgate.io/main": "99"},
+            {"nri.koordgate.io/main": "GPU-2"},
+            {"required-plugins.noderesource.dev": "[]"},
+            {"required-plugins.noderesource.dev/pod": "[]"},
             *({key: text} for key, text in SHOWING.items()),
         ):
             assert await refusal(root.patch(path, {"metadata": {"annotations": annotations}})) == ALLOCATIONS
@@ -482,6 +492,8 @@ async def test_the_kubelet_goes_on_to_report_a_pod_that_holds_cards(guarded: Con
         delivered = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=GPU-1"}
         delivered |= {"nvidia.com/container.main.gpus.devices": "GPU-1"}
         delivered |= {f"nvidia-gpu-memory-{what}.koordgate.io/main": "1024" for what in ("limit", "request")}
+        delivered |= {"nri.koordgate.io/main": "GPU-1", "gpu-core-limit.koordgate.io/main": "50"}
+        delivered |= {"required-plugins.noderesource.dev": '["koordgate"]'}
         given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}", visible_devices("main"): "GPU-1", **delivered}
         await scheduler.create(pods_path(TENANT, name, "binding"), given)
 
@@ -527,6 +539,9 @@ async def test_another_binder_brings_no_allocation(root: AdminClient, resource: 
             visible_devices("main", "queue"),
             "nvidia-gpu-memory-limit.koordgate.io/main",
             "nvidia-gpu-memory-request.koordgate.io/main",
+            "gpu-core-limit.koordgate.io/main",
+            "nri.koordgate.io/main",
+            "required-plugins.noderesource.dev",
             *SHOWING,
         ):
             assert await bound({key: "{}"}) == BINDINGS

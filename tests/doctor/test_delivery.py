@@ -198,14 +198,14 @@ def test_which_nodes_keep_memory_limits_is_told_with_the_cure(
 
 @pytest.mark.parametrize(
     ("label", "meant"),
-    [("nri", "; did you mean nvidia-nri?"), ("runtimeclass", "; did you mean runtimeClass?"), ("xyz", "")],
+    [("nvidia-nr", "; did you mean nvidia-nri?"), ("runtimeclass", "; did you mean runtimeClass?"), ("xyz", "")],
 )
 def test_a_label_that_names_no_way_is_told_with_what_may_be_meant(label: str, meant: str) -> None:
     found = told({"a": CLASSED, "b": CLASSED, "c": CLASSED}, labels={"a": label, "b": label, "c": "runtimeClass"})
     assert found[0] == (
         Level.WARNING,
         f"label koordgate.io/delivery is '{label}', which is no way and counts for nothing, on 2 nodes (a, b)",
-        f"write one of environment, runtimeClass, nvidia-nri, or remove it{meant}",
+        f"write one of environment, runtimeClass, nvidia-nri, nri, or remove it{meant}",
     )
     assert [one for one in found[1:] if "label" in one[1]] == []
 

@@ -27,12 +27,16 @@ class LimitPolicy:
     def requires(self, pod: Mapping[str, Any], request: PodRequest, namespace: str) -> bool:
         """Whether the limits of a Pod must be kept: its author asks for that, or the installation of its namespace.
 
-        The latter holds for Pods that take a part of a GPU. One that takes whole GPUs has nobody beside it on them.
+        The latter holds for Pods that take a part of a GPU. One that takes whole GPUs has nobody beside it on them. So
+        does Koordinator's label for what keeps Pods on one GPU apart, where it names what keeps limits here.
         """
         gpus = [one.ask for one in request.containers if one.ask.type.name == TYPE_GPU]
         if not gpus or request.wishes.limits or self._asked(pod):
             return bool(gpus)
-        return not self.namespaces.isdisjoint((EVERYWHERE, namespace)) and any(map(is_share, gpus))
+        keeper = KEEPERS.get(self.provider)
+        labelled = keeper is not None and keeper.enforcer and request.wishes.isolation == self.provider
+        required = labelled or not self.namespaces.isdisjoint((EVERYWHERE, namespace))
+        return required and any(map(is_share, gpus))
 
     def _asked(self, pod: Mapping[str, Any]) -> bool:
         """Whether the author asks the provider itself, which then needs the rest of what the bind writes."""

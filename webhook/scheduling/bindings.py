@@ -1,7 +1,7 @@
 """`/mutate-binding` and `/validate-binding`: devices are chosen in the bind, and no other binder may bind the Pod."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -10,9 +10,9 @@ from typing import Any, Final
 from allocator.bind import ENDING, MAX_UNBOUND, PodToBind, bind
 from allocator.budget import Steps
 from allocator.memorylimits import device_quotas, limit_annotations
-from allocator.vocabulary.device import Device
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import is_allocation_annotation, is_delivery_annotation
+from allocator.vocabulary.node import NodeSnapshot
 from allocator.vocabulary.outcome import Refusal
 from allocator.wire.mirror import write_mirror
 from allocator.wire.nodeallocation import RecordError
@@ -157,9 +157,10 @@ class BindingWebhooks:
     def _written(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str] | Refusal:
         """Write what a Pod holds, and what each container may use of it if the Pod wants that stated."""
         snapshot = self._cluster.snapshot(node)
-        way = snapshot.delivery.way(pod.request.wishes.runtime_class)
+        wishes = pod.request.wishes
+        way = snapshot.delivery.way(wishes.runtime_class, limits=wishes.limits)
         annotations = write_allocation(holding, self._settings.domain, self._types, way)
-        limits = self._limits(pod, holding, snapshot.devices, node)
+        limits = self._limits(pod, holding, snapshot)
         if isinstance(limits, Refusal):
             return limits
         annotations |= limits
@@ -168,12 +169,12 @@ class BindingWebhooks:
         quotas = device_quotas(pod.request, holding.shares, snapshot.devices)
         return annotations | write_quotas(quotas, self._settings.domain)
 
-    def _limits(self, pod: PodInfo, holding: Holding, devices: Sequence[Device], node: str) -> dict[str, str] | Refusal:
-        """Write the memory limits of a Pod that requires them, as what keeps them reads it."""
+    def _limits(self, pod: PodInfo, holding: Holding, on: NodeSnapshot) -> dict[str, str] | Refusal:
+        """Write the limits of a Pod that requires them, as what keeps them on the node reads it."""
         if not pod.request.wishes.limits:
             return {}
-        written = limit_annotations(pod.request, holding.shares, devices, self._settings.limits.provider)
-        return Refusal(f"{node}: {written}") if isinstance(written, str) else written
+        written = limit_annotations(pod.request, holding.shares, on.devices, on.delivery.provider)
+        return Refusal(f"{on.name}: {written}") if isinstance(written, str) else written
 
     def _mirrored(self, pod: PodInfo, holding: Holding, node: str) -> dict[str, str]:
         """What other products would have written. Nobody here reads it of such a Pod, and it decides nothing."""

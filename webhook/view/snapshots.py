@@ -219,15 +219,16 @@ class Snapshots:
         devices = listed.named(labels) if listed else ()
         if facts is not None and facts.classes:
             devices = beside(devices, facts.classes)
-        order = labels.get(DEVICE_ORDER, "")
+        order, isolation = labels.get(DEVICE_ORDER, ""), labels.get(ISOLATION_PROVIDER, "")
+        told = listed.runtime if listed else None
         return NodeSnapshot(
             node,
             devices,
             kubelet_held=listed.kubelet_held if listed else frozenset(),
             wiring=listed.wiring(labels) if listed else UNWIRED,
             cpu=None if topology is None else resolve(topology, labels, self._defaults.cpu),
-            isolation=labels.get(ISOLATION_PROVIDER, ""),
-            delivery=delivery_of(listed.runtime if listed else None, labels.get(DELIVERY_LABEL, ""), self._rules()),
+            isolation=isolation,
+            delivery=delivery_of(told, labels.get(DELIVERY_LABEL, ""), self._rules(), isolation),
             order=order if order in list(DeviceOrder) else self._defaults.order,
         )
 

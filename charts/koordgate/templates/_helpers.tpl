@@ -384,10 +384,11 @@ key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/n
 {{- end }}
 
 {{/* CEL: the annotation `key` shows a container its devices (GPUs, or those of the type before the first dot), or what it may use of them
-(allocator.vocabulary.names.shown_by, device_quota, and the memory limits). */}}
+(allocator.vocabulary.names.shown_by, device_quota, and what names.is_allocation_annotation has besides). */}}
 {{- define "koordgate.cel.visibleKey" -}}
 key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/') ||
-key.startsWith('nvidia-gpu-memory-limit.koordgate.io/') || key.startsWith('nvidia-gpu-memory-request.koordgate.io/')
+key.startsWith('nvidia-gpu-memory-limit.koordgate.io/') || key.startsWith('nvidia-gpu-memory-request.koordgate.io/') ||
+key.startsWith('gpu-core-limit.koordgate.io/') || key.startsWith('nri.koordgate.io/') || key.startsWith('required-plugins.noderesource.dev')
 {{- end }}
 
 {{/* CEL: software of the nodes that is not koordgate's shows a container devices by the annotation `key`

@@ -131,7 +131,8 @@ def test_containers_are_counted_by_whether_they_are_kept_to_their_memory_and_car
     metrics = ReporterMetrics()
     pods, memory = limited()
     metrics.show_round(shown(*pods, memory=memory))
-    assert samples(metrics, "memory_limits") == {'state="enforced"': 2, 'state="missing"': 1, 'state="accounting"': 1}
+    kept = {'state="enforced"': 2, 'state="injected"': 0, 'state="missing"': 1, 'state="accounting"': 1}
+    assert samples(metrics, "memory_limits") == kept
     assert "koordgate_reporter_memory_exceeded 1.0" in metrics.exposition().decode().splitlines()
     assert samples(metrics, "device_memory_limit_bytes") == {'id="GPU-0",type="gpu"': 2 * GIB}
     assert samples(metrics, "container_memory_used_bytes") == {}, "no Pod is named"
