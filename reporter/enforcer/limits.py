@@ -124,24 +124,22 @@ def limiter(sandbox: Sandbox, container: Container, facts: Facts, rules: Rules) 
         return Limiter(why_not=why if must else "", required=must)
     part = part_of(sandbox.annotations, container.name)
     if not (must or part.memory or part.percent):
-        return Limiter()  # it has whole cards
+        return Limiter()  # It has whole cards.
     why = facts.no_limits
-    if must and not part.memory and facts.provider != MPS:
+    if not why and must and not part.memory and facts.provider != MPS:
         why = f"the Pod's annotation {MEMORY_LIMIT_PREFIX}{container.name} states no memory limit: {_ANEW}"
-    if not why:
-        made = make(sandbox, container, cards, part, facts, rules)
-        if not made.why_not:
-            return replace(made, required=must)
-        why = made.why_not
-    missing = CardState(facts.provider, Keeping.MISSING, part.bytes)
-    return Limiter(kept=dict.fromkeys(cards, missing), why_not=why, required=must)
+    made = Limiter(why_not=why) if why else make(sandbox, container, cards, part, facts, rules)
+    if made.why_not:
+        missing = CardState(facts.provider, Keeping.MISSING, part.bytes)
+        made = replace(made, kept=dict.fromkeys(cards, missing))
+    return replace(made, required=must)
 
 
 def _by_cgroup(
     sandbox: Sandbox, _container: Container, cards: tuple[str, ...], part: Part, facts: Facts, _rules: Rules
 ) -> Limiter:
     if not part.memory:
-        return Limiter()  # of cores it limits none
+        return Limiter()  # It limits no cores.
     try:
         path = f"{_CGROUPS}/{from_runtime(sandbox.cgroup)}"
     except LayoutError as error:

@@ -45,7 +45,7 @@ class _Known:
     id: str
     name: str
     sandbox: _KnownSandbox
-    most: int  # the CPUs that it has at most; 0 if they are not ours to change
+    most: int  # the CPUs that it has at most; 0 if they are not ours to change, or if it runs no more
     started: bool = False
     soft: tuple[CardLimit, ...] = ()  # its limits with a soft one
     narrowed: dict[str, int] = field(default_factory=dict)  # id of each container that made room, to what it had
@@ -170,7 +170,7 @@ class Mirror:
         record = self._containers.get(container_id)
         if record is None:
             return ()
-        soft, record.soft = record.soft, ()
+        soft, record.soft, record.most = record.soft, (), 0
         return tuple(one._replace(soft=0) for one in soft)
 
     def removed(self, container_id: str) -> None:
@@ -181,7 +181,7 @@ class Mirror:
         del record.sandbox.containers[record.name]
         if record.narrowed and not record.started:  # The others may never have made room.
             for other in self._containers.values():
-                other.most |= record.narrowed.get(other.id, 0)
+                other.most |= record.narrowed.get(other.id, 0) if other.most else 0
             self._settled = False
 
     def sandbox_removed(self, sandbox_id: str) -> None:

@@ -93,7 +93,8 @@ class Answer:
     edits: Edits = field(default_factory=Edits)
     updates: tuple[Update, ...] = ()  # of other containers
     limits: tuple[CardLimit, ...] = ()  # to be set in the driver, and read back, before the call is answered
-    # whether the container is refused if a limit, or `mps`, cannot be set; otherwise it is told as missing
+    # whether the container is refused if one of these limits, or what follows, cannot be had; otherwise it is told as
+    # missing
     required: bool = False
     # folders that must be there, empty, and writable for everybody, before the call is answered
     caches: tuple[str, ...] = ()
