@@ -11,7 +11,7 @@ from msgspec import structs
 from trials import examples
 
 from reporter.enforcer.decide import devices
-from reporter.enforcer.model import Container, Mount, Sandbox
+from reporter.enforcer.model import Answer, Mount
 from reporter.exchange import Facts
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -262,21 +262,21 @@ FOUND = st.fixed_dictionaries(
 )
 
 
-def given_by(found: Container, pod: Sandbox, told: Facts, closed: bool) -> tuple[set[str], bool]:
-    """The cards that an answer brings, and whether it refuses."""
-    answer = devices(pod, found, told, replace(RULES, closed=closed))
+def brought_by(answer: Answer) -> set[str]:
+    """The cards that an answer brings."""
     named = answer.edits.environment.get(VARIABLE, "void").split(",")
     by_mounts = [one.destination for one in answer.edits.mounts if one.destination.startswith(MOUNTED)]
     names = [*named, *(one.rpartition("/")[2] for one in by_mounts), *answer.edits.cdi]
-    return {name.rpartition("=")[2] for name in names} - {"void"}, bool(answer.refusal)
+    return {name.rpartition("=")[2] for name in names} - {"void"}
 
 
 @given(ANNOTATIONS, TOLD, FOUND, st.booleans())
 @settings(max_examples=examples(400), deadline=None)
 def test_no_container_gets_a_card_that_its_annotations_do_not_name(annotations, told, found, closed) -> None:
     pod = sandbox(more=annotations)
-    cards, refused = given_by(container(pod, **found), pod, told, closed)
+    answer = devices(pod, container(pod, **found), told, replace(RULES, closed=closed))
+    cards = brought_by(answer)
     keys = ("nri.koordgate.io/main", "visible-devices.koordgate.io/main")
     named = next((annotations[key] for key in keys if key in annotations), "").split(",")
     assert cards <= set(named) & set(CARDS)
-    assert not (refused and cards)
+    assert not (answer.refusal and cards)

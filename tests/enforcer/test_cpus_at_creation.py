@@ -12,6 +12,7 @@ from trials import examples
 
 from allocator.vocabulary.cputopology import format_cpuset, parse
 from reporter.enforcer.mirror import Mirror
+from reporter.enforcer.model import Container, Update
 from reporter.exchange import Cpus, Facts
 
 STATUS = "scheduling.koordinator.sh/resource-status"
@@ -269,9 +270,7 @@ def test_a_container_with_cpus_that_the_kubelet_does_not_set_has_them_from_anoth
     assert mirror.synchronized([one], [container(one, pid=1)], NONE).updates == ()
 
 
-def test_under_the_static_policy_it_is_another_plugin_when_the_creation_fails_and_the_facts_still_do_not_explain() -> (
-    None
-):
+def test_under_the_static_policy_it_is_another_plugin_when_a_creation_failed_and_the_facts_explain_nothing() -> None:
     mirror, one, two = Mirror(RULES), sandbox(1), sandbox(2)
     assert cpus_of(mirror.created(one, container(one, cpus="3"), STATIC)) == "0-15"
     assert mirror.created(two, container(two, cpus="3"), STATIC).remarks == ()
@@ -337,75 +336,92 @@ def test_what_was_known_is_forgotten_when_the_runtime_tells_what_runs() -> None:
 KINDS = st.sampled_from(["LSE", "LSR", "LS", "BE", ""])
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["created", "created", "created", "removed", "sandbox_removed", "failed", "facts", "found"]),
-        st.integers(0, 7),
+        st.sampled_from(["create", "create", "fail", "fail", "remove", "end", "tell", "find"]),
+        st.integers(0, 3),
         st.sampled_from(["a", "b"]),
     ),
     max_size=40,
 )
+OWN = ("LSE", "LSR")
 
 
-@given(st.lists(KINDS, min_size=8, max_size=8), STEPS)
+class Runtime:
+    """A runtime that does as it is answered. Pod i has CPU i for itself, if its class has such."""
+
+    def __init__(self, kinds: list[str]) -> None:
+        self.mirror, self.told, self.attempts = Mirror(RULES), NONE, 0
+        self.kinds = kinds
+        self.pods = [
+            sandbox(one, qos, "Burstable" if qos else "BestEffort", str(one) if qos in OWN else "")
+            for one, qos in enumerate(kinds)
+        ]
+        self.running: dict[str, tuple[int, str, int]] = {}  # container to its Pod, its name, and its CPUs
+
+    def create(self, number: int, name: str) -> None:
+        made = self._ask(number, name)
+        self.mirror.started(made, self.told)
+
+    def fail(self, number: int, name: str) -> None:
+        """A creation that fails after it was answered; what was answered for others is lost."""
+        before = dict(self.running)
+        made = self._ask(number, name)
+        self.running = {one: has for one, has in before.items() if has[:2] != (number, name)}
+        self.mirror.removed(made.id)
+
+    def _ask(self, number: int, name: str) -> Container:
+        self.attempts += 1
+        made = container(self.pods[number], name, self.attempts)
+        answer = self.mirror.created(self.pods[number], made, self.told)
+        self.remove(number, name, forgotten=True)
+        for update in answer.updates:
+            other, _, had = self.running[update.container]
+            # The reporter may have written what its facts say.
+            told = self.told.cpus.best_effort if self.kinds[other] in {"BE", ""} else self.told.cpus.shared
+            assert update.cpus & ~(had | parse(told)) == 0, "it was widened"
+            self._change(update)
+        self.running[made.id] = number, name, answer.edits.cpus
+        return made
+
+    def _change(self, update: Update) -> None:
+        number, name, _ = self.running[update.container]
+        self.running[update.container] = number, name, update.cpus
+
+    def remove(self, number: int, name: str, *, forgotten: bool = False) -> None:
+        for identity in [one for one, has in self.running.items() if has[:2] == (number, name)]:
+            del self.running[identity]
+            if not forgotten:
+                self.mirror.removed(identity)
+
+    def end(self, number: int, _name: str) -> None:
+        self.running = {one: has for one, has in self.running.items() if has[0] != number}
+        self.mirror.sandbox_removed(self.pods[number].id)
+
+    def tell(self, number: int, name: str) -> None:
+        """Facts of any moment."""
+        left = 0xFFFF & ~(1 << number if name == "a" else 0)
+        self.told = facts(system=str(number), shared=format_cpuset(left))
+
+    def find(self, _number: int, _name: str) -> None:
+        found = [
+            replace(container(self.pods[number], name), id=one, cpus=cpus, pid=1)
+            for one, (number, name, cpus) in self.running.items()
+        ]
+        for update in self.mirror.synchronized(self.pods, found, self.told).updates:
+            self._change(update)
+
+    def check(self) -> None:
+        holding = {number for number, _, _ in self.running.values() if self.kinds[number] in OWN}
+        for number, _, cpus in self.running.values():
+            lends = ("LSR",) if self.kinds[number] in {"BE", ""} else ()
+            others = [one for one in holding if one != number and self.kinds[one] not in lends]
+            assert cpus
+            assert not any(cpus >> one & 1 for one in others)
+
+
+@given(st.lists(KINDS, min_size=4, max_size=4), STEPS)
 @settings(max_examples=examples(400), deadline=None)
 def test_nobody_ever_runs_on_cpus_that_are_a_pods_own(kinds, steps) -> None:
-    """Pod i has CPU i for itself, if its class has such; 8 CPUs are left to all others.
-
-    `runs` is what the runtime has after each answer. Facts may be of any moment.
-    """
-    mirror, attempts = Mirror(RULES), 0
-    pods = [
-        sandbox(one, qos=qos, own=str(one) if qos in {"LSE", "LSR"} else "", tier="Burstable" if qos else "BestEffort")
-        for one, qos in enumerate(kinds)
-    ]
-    told = NONE
-    runs: dict[str, dict[str, tuple[str, int]]] = {}  # sandbox to container's name to its id and CPUs
-
-    def apply(answer: Any) -> None:
-        for one in answer.updates:
-            for containers in runs.values():
-                for name, (identity, had) in containers.items():
-                    if identity == one.container:
-                        assert one.cpus & ~had == 0, "it was widened"
-                        containers[name] = identity, one.cpus
-
+    runtime = Runtime(kinds)
     for what, number, name in steps:
-        pod = pods[number]
-        if what in {"created", "failed"}:
-            attempts += 1
-            made = container(pod, name, attempts)
-            answer = mirror.created(pod, made, told)
-            if what == "failed":
-                mirror.removed(made.id)
-                runs.get(pod.id, {}).pop(name, None)
-                if not runs.get(pod.id):
-                    runs.pop(pod.id, None)
-                continue
-            runs.setdefault(pod.id, {})[name] = made.id, answer.edits.cpus
-            apply(answer)
-            mirror.started(made, told)
-        elif what == "removed":
-            identity, _ = runs.get(pod.id, {}).pop(name, ("", 0))
-            mirror.removed(identity)
-        elif what == "sandbox_removed":
-            runs.pop(pod.id, None)
-            mirror.sandbox_removed(pod.id)
-        elif what == "found":
-            found = [
-                container(pods[int(one[1:])], name, int(identity.rpartition("-")[2]), format_cpuset(cpus), pid=1)
-                for one, containers in runs.items()
-                for name, (identity, cpus) in containers.items()
-            ]
-            for update in mirror.synchronized(pods, found, told).updates:
-                for containers in runs.values():
-                    for key, (identity, _) in containers.items():
-                        if identity == update.container:
-                            containers[key] = identity, update.cpus
-        else:
-            told = facts(system=str(number), shared=format_cpuset(0xFFFF & ~(1 << number if name == "a" else 0)))
-        own = {pod.id: 1 << at for at, pod in enumerate(pods) if kinds[at] in {"LSE", "LSR"} and runs.get(pod.id)}
-        for at, pod in enumerate(pods):
-            for _, cpus in runs.get(pod.id, {}).values():
-                assert cpus
-                for holder, held in own.items():
-                    lent = kinds[at] in {"BE", ""} and kinds[int(holder[1:])] == "LSR"
-                    assert holder == pod.id or lent or not cpus & held
+        getattr(runtime, what)(number, name)
+        runtime.check()
