@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator.vocabulary.delivery import unqualified
-from allocator.vocabulary.names import TYPE_GPU, VISIBLE_DEVICES_ENV, shown_by, visible_devices
+from allocator.vocabulary.delivery import VOID, unqualified
+from allocator.vocabulary.names import TYPE_GPU, VISIBLE_DEVICES_ENV, enforcer_cards, shown_by, visible_devices
 from reporter.enforcer.model import Container, Mount, Sandbox
 from reporter.exchange import Facts
 
-BROUGHT_PREFIX: Final = "nri.koordgate.io/"
-VOID: Final = "void"
 MOUNTED: Final = "/var/run/nvidia-container-devices"
 _NOTHING: Final = "/dev/null"
 _FRACTIONS: Final = "nvidia.com/container."
@@ -48,7 +46,7 @@ class Brought:
 
 def cards_of(annotations: Mapping[str, str], container: str) -> Cards:
     """The cards that were allocated to a container."""
-    brought = annotations.get(f"{BROUGHT_PREFIX}{container}")
+    brought = annotations.get(enforcer_cards(container))
     if brought is not None:
         return Cards(_listed(brought), only=True)
     return Cards(_listed(annotations.get(visible_devices(container), "")))

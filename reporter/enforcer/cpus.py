@@ -52,8 +52,6 @@ class NodeCpus:
 
     pools: SharedCpus
     kubelet: KubeletRules  # `reserved` are the CPUs that BE Pods use first
-    # the same for Pods that were given CPUs: these precede what the kubelet gives, each of whose writes passes here
-    ours: KubeletRules
     facts: exchange.Cpus
 
     def without(self, own: OwnCpus) -> "NodeCpus":
@@ -66,8 +64,7 @@ class NodeCpus:
             self.pools.system & ~own.cpus,
         )
         first = self.kubelet.reserved & ~own.exclusive
-        kubelet, ours = replace(self.kubelet, reserved=first), replace(self.ours, reserved=first)
-        return replace(self, pools=pools, kubelet=kubelet, ours=ours)
+        return replace(self, pools=pools, kubelet=replace(self.kubelet, reserved=first))
 
     def want(self, pod: Pod) -> WantedCpusets:
         """What a Pod's containers are to have; `others` is by name."""
@@ -75,7 +72,7 @@ class NodeCpus:
         if beside or (pod.mems and not self.facts.mems):
             shared = {name: name for name in beside or ()}
             pod = replace(pod, mems=pod.mems if self.facts.mems else 0, shared=shared)
-        (found,) = wants((pod,), self.pools, self.ours if pod.cpus else self.kubelet)
+        (found,) = wants((pod,), self.pools, self.kubelet)
         return found
 
     def by_kubelet(self, cpus: int, pod: Pod) -> bool:
@@ -96,14 +93,15 @@ def read_facts(cpus: exchange.Cpus) -> NodeCpus:
         {node: parse(text) for node, text in cpus.best_effort_by_node.items()},
         parse(cpus.system),
     )
-    ours = KubeletRules(
+    kubelet = KubeletRules(
         static=cpus.static,
+        given={uid: {name: parse(text) for name, text in by.items()} for uid, by in cpus.given.items()},
         default=parse(cpus.default),
         static_memory=cpus.static_memory,
         reserved=parse(cpus.first),
+        overruled=True,  # Each of its writes passes here.
     )
-    given = {uid: {name: parse(text) for name, text in by.items()} for uid, by in cpus.given.items()}
-    return NodeCpus(pools, replace(ours, given=given), ours, cpus)
+    return NodeCpus(pools, kubelet, cpus)
 
 
 def own_of(pods: Iterable[Pod]) -> OwnCpus:

@@ -6,9 +6,10 @@ into containers could use it.
 
 from typing import Final
 
+from allocator.vocabulary.delivery import VOID
 from allocator.vocabulary.names import VISIBLE_DEVICES_ENV
 from reporter import exchange
-from reporter.enforcer.cards import VOID, bring, cards_of, held_by_others, mounts_others
+from reporter.enforcer.cards import bring, cards_of, held_by_others, mounts_others
 from reporter.enforcer.limits import Rules, limiter
 from reporter.enforcer.model import Answer, Container, Edits, Sandbox
 from reporter.exchange import Facts, Remark

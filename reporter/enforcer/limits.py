@@ -20,14 +20,20 @@ from typing import Final
 from msgspec import structs
 
 from allocator.vocabulary.delivery import MIB, REQUIRED, Keeping, LimitProvider
-from allocator.vocabulary.names import GPU_MEMORY, LIMITS, MEMORY_LIMIT_PREFIX, MEMORY_REQUEST_PREFIX, TYPE_GPU
+from allocator.vocabulary.names import (
+    CORE_LIMIT_PREFIX,
+    GPU_MEMORY,
+    LIMITS,
+    MEMORY_LIMIT_PREFIX,
+    MEMORY_REQUEST_PREFIX,
+    TYPE_GPU,
+)
 from allocator.wire.podallocated import read_allocation
 from reporter.cgroup.layout import LayoutError, from_runtime
 from reporter.enforcer.cards import cards_of
 from reporter.enforcer.model import CardLimit, Container, Mount, MpsShare, Sandbox
 from reporter.exchange import CardState, Facts
 
-CORE_LIMIT_PREFIX: Final = "gpu-core-limit.koordgate.io/"
 _CGROUPS: Final = "/sys/fs/cgroup"
 LIBRARY: Final = "/usr/local/vgpu/libvgpu.so"
 _CACHE: Final = "/usr/local/vgpu/cache"
@@ -126,7 +132,7 @@ def limiter(sandbox: Sandbox, container: Container, facts: Facts, rules: Rules) 
     if not (must or part.memory or part.percent):
         return Limiter()  # It has whole cards.
     why = facts.no_limits
-    if not why and must and not part.memory and facts.provider != MPS:
+    if not why and must and not part.memory and facts.provider != LimitProvider.MPS:
         why = f"the Pod's annotation {MEMORY_LIMIT_PREFIX}{container.name} states no memory limit: {_ANEW}"
     made = Limiter(why_not=why) if why else make(sandbox, container, cards, part, facts, rules)
     if made.why_not:
@@ -145,7 +151,9 @@ def _by_cgroup(
     except LayoutError as error:
         return Limiter(why_not=f"{error}: use containerd or CRI-O")
     limits = tuple(CardLimit(card, path, 0, _of_pod(sandbox.annotations, card, facts)) for card in cards)
-    return Limiter(limits=limits, kept=dict.fromkeys(cards, CardState(CGROUP, Keeping.ENFORCED, part.bytes)))
+    return Limiter(
+        limits=limits, kept=dict.fromkeys(cards, CardState(LimitProvider.CGROUP, Keeping.ENFORCED, part.bytes))
+    )
 
 
 def _of_pod(annotations: Mapping[str, str], card: str, facts: Facts) -> int:
@@ -192,7 +200,7 @@ def _by_hami_core(
         environment,
         (Mount(rules.library, LIBRARY), Mount(rules.preload, _PRELOAD), Mount(cache, _CACHE, writable=True)),
         caches=(cache,),
-        kept=dict.fromkeys(cards, CardState(HAMI_CORE, INJECTED, part.bytes)),
+        kept=dict.fromkeys(cards, CardState(LimitProvider.HAMI_CORE, Keeping.INJECTED, part.bytes)),
     )
 
 
@@ -216,7 +224,7 @@ def _by_mps(
         environment,
         (Mount(pipe, _PIPE, writable=True), Mount(rules.shm, "/dev/shm", writable=True)),  # noqa: S108
         mps=share,
-        kept=dict.fromkeys(cards, CardState(MPS, INJECTED)),
+        kept=dict.fromkeys(cards, CardState(LimitProvider.MPS, Keeping.INJECTED)),
     )
 
 
@@ -242,12 +250,12 @@ def running(
     return made, tuple(CardLimit(one.card, path, soft * MIB, part.memory * MIB) for one in made.limits)
 
 
-CGROUP: Final = "cgroup"
-HAMI_CORE: Final = "HAMi-core"
-MPS: Final = "mps"
-INJECTED: Final = "injected"
 _Maker = Callable[[Sandbox, Container, tuple[str, ...], Part, Facts, Rules], Limiter]
-_MAKERS: Final[Mapping[str, _Maker]] = {CGROUP: _by_cgroup, HAMI_CORE: _by_hami_core, MPS: _by_mps}
+_MAKERS: Final[Mapping[str, _Maker]] = {
+    LimitProvider.CGROUP: _by_cgroup,
+    LimitProvider.HAMI_CORE: _by_hami_core,
+    LimitProvider.MPS: _by_mps,
+}
 
 _ANEW: Final = "delete the Pod, so that the one in its place is bound anew"
 _NOTHING_KEEPS: Final = (

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from allocator.vocabulary.delivery import LimitProvider
 from reporter.enforcer.driver import PATIENCE, CardLimits
 from reporter.enforcer.folders import Folders, write_preload
-from reporter.enforcer.limits import CGROUP, HAMI_CORE, LIBRARY, MPS, Rules
+from reporter.enforcer.limits import LIBRARY, Rules
 from reporter.enforcer.model import CardLimit, MpsShare
 from reporter.enforcer.mps import Mps
 from reporter.gpu.guarded import DriverRoots, GuardedNvml
@@ -50,11 +51,11 @@ class Node:
 
     async def look(self, provider: str, cards: Collection[str]) -> tuple[str | None, str]:
         """Look whether a provider's limits can be kept here."""
-        if provider == CGROUP:
+        if provider == LimitProvider.CGROUP:
             return await self._limits.look(cards), ""
-        if provider == HAMI_CORE and self._rules.library:
+        if provider == LimitProvider.HAMI_CORE and self._rules.library:
             return self._prepare_library(), ""
-        if provider == MPS and self._mps is not None:
+        if provider == LimitProvider.MPS and self._mps is not None:
             return await self._mps.look(cards)
         return None, ""
 

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reporter.cgroup.layout import CgroupLayout, Driver, KubernetesQos, LayoutError, cgroup_uid
+from reporter.cgroup.layout import (
+    CgroupLayout,
+    Driver,
+    KubernetesQos,
+    LayoutError,
+    cgroup_uid,
+    from_runtime,
+    qos_of,
+)
 
 UID = "9f0c2b1e-11aa-4000-8000-0000000000ff"
 ID = "c0ffee" * 10 + "beef"
@@ -121,3 +129,50 @@ def test_no_text_makes_a_path_that_climbs(text, driver, qos) -> None:
             continue
         assert path.startswith(f"{layout.kubepods}/")
         assert not {"", ".", ".."} & set(path.split("/"))
+
+
+# as container runtimes name them
+
+ROOTS = st.sampled_from(["/", "/kubelet", "/my-node/inner"])
+UIDS = st.one_of(st.uuids().map(str), st.text("0123456789abcdef", min_size=32, max_size=32))
+
+
+@given(st.sampled_from(Driver), ROOTS, st.sampled_from(KubernetesQos), UIDS, st.sampled_from(["containerd", "cri-o"]))
+def test_what_a_runtime_names_is_where_the_kubelet_puts_it(driver, root, qos, uid, runtime) -> None:
+    """containerd, internal/cri/server (getCgroupsPath); CRI-O, internal/config/cgmgr."""
+    layout = CgroupLayout(driver, root)
+    pod, path = layout.pod(qos, uid), layout.container(qos, uid, f"{runtime}://{ID}")
+    prefix = {"containerd": "cri-containerd", "cri-o": "crio"}[runtime]
+    last = pod.rpartition("/")[2]
+    named = [f"{last}:{prefix}:{ID}"] if driver is Driver.SYSTEMD else [f"/{path}", path]
+    assert {from_runtime(one) for one in named} == {path}
+    assert {from_runtime(one) for one in ([f"/{pod}", last] if driver is Driver.SYSTEMD else [f"/{pod}", pod])} == {pod}
+    assert qos_of(pod) is qos
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        *["", "/", "..", "/kubepods/../x", "/kubepods//x", "kubepods/./x", "/kubepods/a\nb", "-.slice", "a--b.slice"],
+        *[
+            "a.slice:",
+            "a.slice:cri-containerd",
+            "a.slice:cri-containerd:",
+            "a.slice::x",
+            "a.slice:x:../y",
+            "a.slice:x:y/z",
+        ],
+    ],
+)
+def test_what_is_no_path_of_a_cgroup_is_refused(named) -> None:
+    with pytest.raises(LayoutError, match="no path of one"):
+        from_runtime(named)
+
+
+@given(st.text(st.sampled_from("a./:-slice\\@ \0"), max_size=30))
+def test_no_name_leads_out_of_the_hierarchy(named) -> None:
+    try:
+        path = from_runtime(named)
+    except LayoutError:
+        return
+    assert not {"", ".", ".."} & set(path.split("/"))
