@@ -127,6 +127,12 @@ def node_runtime(
     )
 
 
+def takes_mounts(reading: RuntimeReading, node: Mapping[str, Any], policy: OperatorPolicy) -> bool:
+    """Whether NVIDIA's runtime is known to show the cards of mounts below /var/run/nvidia-container-devices."""
+    found = _configuration(reading.nvidia, _engine(reading.engines, table(node.get("status"))), policy)
+    return found is not None and found.mounts
+
+
 def shown_nothing(reading: RuntimeReading, own_handler: str) -> str:
     """Why the reporter itself sees no card, and the cure; "" if it does, or if nothing follows from that."""
     if reading.own is not False:
@@ -152,17 +158,24 @@ def no_limits(
     if they come from no file. Returns "" if they are kept, None if that is not known.
     """
     reasons = {
-        "it has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2": not cgroup2,
-        "it has a card in MIG mode, whose memory the driver does not limit further: turn MIG mode off there": cards.mig,
-        "it has a driver that keeps no memory limits: install R615 or later": cards.limits is False,
         "it has NVIDIA's runtime in mode legacy, which sets no memory limits: set its mode to auto": mode == "legacy",
         f"it has NVIDIA Container Toolkit {'.'.join(map(str, toolkit))}, which sets no memory limits: install "
         f"{_LIMITS_CURE}": bool(toolkit) and toolkit < _LIMITS_SINCE,
         f"it has a CDI specification without the hook that sets memory limits: have it written by {_LIMITS_CURE}": hook
         is False,
     }
-    why = next((reason for reason, holds in reasons.items() if holds), "")
+    why = of_driver(cards, cgroup2=cgroup2) or next((reason for reason, holds in reasons.items() if holds), "")
     return why or ("" if cards.limits and (toolkit or hook) else None)
+
+
+def of_driver(cards: CardsThere, *, cgroup2: bool) -> str:
+    """Why a node's driver keeps no memory limits, and the cure; "" if it does, or if nothing speaks against it."""
+    reasons = {
+        "it has cgroup v1, with which the driver keeps no memory limits: start it with cgroup v2": not cgroup2,
+        "it has a card in MIG mode, whose memory the driver does not limit further: turn MIG mode off there": cards.mig,
+        "it has a driver that keeps no memory limits: install R615 or later": cards.limits is False,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _engine(engines: Mapping[str, Engine | None], status: Mapping[str, Any]) -> Engine | None:

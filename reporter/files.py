@@ -208,14 +208,15 @@ class WatchedFile(Generic[_T]):
         return FileReading(value, None)
 
 
-def read_bounded(path: Path, max_bytes: int) -> bytes:
+def read_bounded(path: Path, max_bytes: int, *, follow: bool = True) -> bytes:
     """Read a plain file of bounded size.
 
-    Raises FileNotFoundError: it does not exist; FileError: it is not a plain file, is larger, or cannot be read.
+    `follow`: whether it may be a link. Raises FileNotFoundError: it does not exist; FileError: it is not a plain file,
+    is larger, or cannot be read.
     """
     try:
         # O_NONBLOCK: opening a pipe without a writer would never end.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -7,10 +7,12 @@ from operator import or_
 from pathlib import Path
 from typing import Final
 
-from reporter import files
+from reporter import exchange, files
 from reporter.cgroup.cpusets import CpusetKeeper, Findings, Hierarchy, HierarchyError, find_hierarchy, find_layout
 from reporter.cgroup.layout import CgroupLayout, LayoutError, Version
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
+from reporter.enforced import EnforcerFiles
+from reporter.exchange import Facts
 from reporter.files import FileError, WatchedFile, read_bounded
 from reporter.gpu import health
 from reporter.gpu.health import NOTHING_KNOWN, NodeRecord
@@ -62,6 +64,9 @@ class Host:
         )
         own = settings.runtime.own_handler is not None
         self._runtime = RuntimeFiles(settings.runtime.directories, Path(roots.cgroup), Path(roots.dev) if own else None)
+        self._enforcer = (
+            EnforcerFiles(exchange.folder(roots.state), settings.enforcement) if settings.enforcement.enabled else None
+        )
         self._cpuset_keeper: tuple[str, CpusetKeeper] | None = (
             None  # the kubelet's cgroup root, and what keeps cpusets below it
         )
@@ -81,6 +86,7 @@ class Host:
             configuration=self._configuration.read(),
             cpu_state=self._cpu_state.read(),
             checkpoint=self._checkpoint.read(),
+            enforcer=self._enforcer.read() if self._enforcer is not None else None,
             runtime=self._runtime.read() if nvidia and self._settings.gpus.enabled else None,
         )
         return replace(reading, cpusets=self._cpusets(pods, cgroup_root or reading.cgroup_root))
@@ -115,6 +121,10 @@ class Host:
         except _NO_CGROUPS as error:
             self._cpuset_keeper = None
             return None, str(error)
+
+    def tell(self, facts: Facts) -> str:
+        """Tell the enforcer; returns why that failed, "" if it did not."""
+        return self._enforcer.tell(facts) if self._enforcer is not None else ""
 
     def containers(self, pods: Iterable[NodePod], cgroup_root: str) -> dict[str, ContainerSeen]:
         """Inspect what containers really have; empty if no cgroups are found."""

@@ -17,12 +17,14 @@ from allocator.vocabulary.devicetype import BUILT_IN, DeviceTypes
 from allocator.vocabulary.holdings import sum_shares
 from allocator.vocabulary.names import TYPE_GPU
 from koordgate.serving import expose
+from reporter.enforcement import OTHER, REASONS, remarks_by_reason
 from reporter.gpu.facts import CardLoad, XidEvent
 from reporter.gpu.faults import kind_of
 from reporter.gpu.health import CardState, NodeRecord
 from reporter.pods import NodePod
 from reporter.proof.agree import UNSHOWN, Agreement, CardClaim, CardUse
 from reporter.publish.device import others
+from reporter.reading import EnforcerReading
 from reporter.round.decide import Decided
 from reporter.round.messages import ShowRound
 
@@ -238,6 +240,13 @@ class ReporterMetrics:
         self.cpuset_reapplied = counter(
             "cpuset_reapplied_total", "Cgroups that somebody else had changed and that were corrected."
         )
+        self.enforcer_registered = gauge(
+            "enforcer_registered",
+            "1 while the enforcer is registered with the container runtime; 0 also where none is.",
+        )
+        self.enforcer_remarks = gauge(
+            "enforcer_remarks", "What the enforcer has to tell of Pods and of the node, by reason.", ["reason"]
+        )
         self.agreeing = gauge("pods_agreeing", "Pods that have exactly what was allocated to them.")
         self.mismatches = gauge(
             "mismatches", "Contradictions between what was allocated and what Pods have, by kind.", ["kind"]
@@ -288,6 +297,7 @@ class ReporterMetrics:
         self.devices.show(shown.decided, shown.loads, shown.uses)
         self.show_agreements(shown.decided.agreements)
         self.show_claims(shown.decided.claims)
+        self.show_enforcer(shown.decided.enforcer)
         if shown.findings is not None:
             self.cpuset_writes.inc(shown.findings.written)
             self.cpuset_reapplied.inc(len(shown.findings.reapplied))
@@ -307,6 +317,14 @@ class ReporterMetrics:
     def show_claims(self, found: tuple[CardClaim, ...]) -> None:
         """Show how many cards containers name without having them."""
         self.claims.set(sum(len(one.cards) for one in found))
+
+    def show_enforcer(self, seen: EnforcerReading | None) -> None:
+        """Show how the enforcer shows itself."""
+        found = seen or EnforcerReading()
+        self.enforcer_registered.set(found.registered)
+        remarks = remarks_by_reason(found)
+        for reason in (*REASONS, OTHER):
+            self.enforcer_remarks.labels(reason).set(remarks[reason])
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

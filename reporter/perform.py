@@ -64,6 +64,7 @@ def plan_of(settings: ReporterSettings, node: str, *, gpus: bool, pace: RoundPac
         discovery=settings.gpus.discovery_labels,
         delivery=settings.runtime.rules,
         own_handler=settings.runtime.own_handler or "",
+        enforcement=settings.enforcement,
         volcano_unit=settings.mirror.unit,
     )
     return RoundPlan(
@@ -162,8 +163,12 @@ class Performer:
         if self._dry:
             return CpusWritten()
         decided = effect.decided
+        untold = self._host.tell(effect.facts) if effect.facts is not None else ""
+        if not effect.enforce:
+            return CpusWritten(untold=untold)
         topology = decided.topology
-        return CpusWritten(*self._host.enforce(decided.pods, topology.pools, topology.kubelet, decided.cgroup_root))
+        done = self._host.enforce(decided.pods, topology.pools, topology.kubelet, decided.cgroup_root)
+        return CpusWritten(*done, untold=untold)
 
     async def _prove(self, effect: Prove) -> Proved:
         seen = await self.in_thread(partial(self._host.containers, effect.pods, effect.cgroup_root))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator.wire.nodetopology import NumaZone
+from reporter.exchange import State
 from reporter.files import FileReading
 from reporter.gpu.facts import DriverFacts, LostCard, Outage
 from reporter.gpu.faults import STANDING
@@ -15,6 +16,18 @@ from reporter.kubelet.cpustate import CpuState
 from reporter.kubelet.devicecheckpoint import DeviceCheckpoint
 from reporter.kubelet.podresources import Allocations
 from reporter.runtimefiles import RuntimeReading
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcerReading:
+    """The enforcer, as it shows itself."""
+
+    registered: bool = False  # whether it is registered with the container runtime
+    gone: bool = False  # whether it has not been for a minute
+    state: State = field(default_factory=State)  # what it told last
+    problem: str = ""  # why that cannot be read; "" if it can
+    library: bool = False  # whether HAMi-core's library is where the settings say
+    pipe: bool = False  # whether the MPS daemon's pipe directory is
 
 
 def _unread() -> FileReading[Any]:
@@ -39,6 +52,7 @@ class HostReading:
     # UID of each Pod that has, or may have, CPUs of its own, to the CPUs that its containers run on, but for those that
     # run in the shared pool
     cpusets: Mapping[str, int] = field(default_factory=dict)
+    enforcer: EnforcerReading | None = None  # None if the settings have none
     # the files about the container runtime; None on a machine without NVIDIA's cards
     runtime: RuntimeReading | None = None
 

@@ -49,6 +49,7 @@ class NvidiaConfiguration:
 
     mode: str = "auto"  # auto, legacy, cdi, jit-cdi or csv
     unprivileged: bool = True  # whether it heeds the variable of an unprivileged container
+    mounts: bool = False  # whether it heeds mounts below /var/run/nvidia-container-devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,10 @@ def nvidia_configuration(data: bytes) -> NvidiaConfiguration:
     found = _toml(data)
     mode = table(found.get("nvidia-container-runtime")).get("mode", "auto")
     unprivileged = found.get("accept-nvidia-visible-devices-envvar-when-unprivileged", True)
-    if not is_name(mode) or not isinstance(unprivileged, bool):
-        raise ValueError("mode is no word, or accept-nvidia-visible-devices-envvar-when-unprivileged no boolean")
-    return NvidiaConfiguration(mode, unprivileged)
+    mounts = found.get("accept-nvidia-visible-devices-as-volume-mounts", False)
+    if not is_name(mode) or not isinstance(unprivileged, bool) or not isinstance(mounts, bool):
+        raise ValueError("mode is no word, or one of accept-nvidia-visible-devices-* is no boolean")
+    return NvidiaConfiguration(mode, unprivileged, mounts)
 
 
 def containerd_file(data: bytes) -> EngineFile:

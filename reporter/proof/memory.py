@@ -1,18 +1,21 @@
 """Whether containers are kept to their memory of cards, and what they use of it (pure).
 
-The bind decides a limit, NVIDIA's hook gives it to the driver as the container is created, and the driver keeps it.
-What the driver says of a container's cgroup is compared with what was decided. Where the driver does not count a
+The bind decides a limit, NVIDIA's hook or the enforcer gives it to the driver as the container is created, and the
+driver keeps it. What the driver says of a container's cgroup is compared with what was decided. Of library and daemon
+it says nothing: there the enforcer's word counts. Where the driver does not count a
 container's memory, that of its processes is summed up.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from allocator.vocabulary.delivery import Keeping, MemoryUse
+from allocator.vocabulary.delivery import Keeping, LimitProvider, MemoryUse
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import GPU_MEMORY, TYPE_GPU
+from reporter.exchange import CardState
 from reporter.gpu.facts import CgroupMemory
 from reporter.pods import NodePod
 from reporter.proof.agree import Evidence
@@ -22,6 +25,12 @@ _STEP: Final = 16  # a use that changed by less than this part of what is held i
 _MIB: Final = 2**20
 _NO_ANSWER: Final = CgroupMemory(problem="it was not asked")
 _NO_LIMITS: Final = CgroupMemory()
+_COOPERATIVE: Final = (LimitProvider.HAMI_CORE, LimitProvider.MPS)  # of them the driver knows nothing
+_CURES: Final = {
+    LimitProvider.CGROUP: "if that does not help, see koordgate doctor, which says whether the enforcer runs there",
+    LimitProvider.HAMI_CORE: "the library comes into containers at their creation only",
+    LimitProvider.MPS: "the daemon comes into containers at their creation only",
+}
 
 
 class Question(NamedTuple):
@@ -74,10 +83,21 @@ def _containers(pods: Iterable[NodePod]) -> Iterator[tuple[NodePod, Share, str, 
                         yield pod, share, identity, name
 
 
-def judged(pods: Iterable[NodePod], evidence: Evidence, *, keeps: bool | None) -> tuple[Judged, ...]:
+Injected = Mapping[str, Mapping[str, CardState]]  # container id to card to what the enforcer limits it by
+
+
+def judged(
+    pods: Iterable[NodePod],
+    evidence: Evidence,
+    *,
+    keeps: bool | None,
+    provider: LimitProvider = LimitProvider.NONE,
+    injected: Injected = MappingProxyType({}),
+) -> tuple[Judged, ...]:
     """Judge each running container and card; what cannot be told is left out.
 
-    `keeps`: whether the driver keeps limits at all; None if that is not known.
+    `keeps`: whether the driver keeps limits at all; None if that is not known. `provider`: what is to keep them here,
+    where the enforcer runs. `injected`: what it says of the containers.
     """
     there = frozenset(evidence.cards.values())
     by_process = _summed(evidence)
@@ -88,8 +108,12 @@ def judged(pods: Iterable[NodePod], evidence: Evidence, *, keeps: bool | None) -
         answer = evidence.memory.get((share.id, identity), _NO_LIMITS if keeps is False else _NO_ANSWER)
         wanted = pod.limits.get(name)
         used = answer.used if answer.used is not None else by_process.get((share.id, identity), 0)
+        state = injected.get(identity, {}).get(share.id)
+        by = provider if state is None or state.provider not in _COOPERATIVE else LimitProvider(state.provider)
         if wanted is None:
             keeping = Keeping.ACCOUNTING
+        elif by in _COOPERATIVE:
+            keeping = Keeping.INJECTED if state is not None and state.keeping == Keeping.INJECTED else Keeping.MISSING
         elif answer.problem:
             continue
         else:
@@ -97,7 +121,9 @@ def judged(pods: Iterable[NodePod], evidence: Evidence, *, keeps: bool | None) -
         if wanted is None and used is None:
             continue
         held = pod.parts.get((name, share.id), share.amounts.get(GPU_MEMORY, 0))
-        use = MemoryUse(share.id, pod.namespace, pod.name, name, keeping, used, answer.hard, wanted, held)
+        limit = state.limit if state is not None and keeping is Keeping.INJECTED else answer.hard
+        told = LimitProvider.NONE if wanted is None else by
+        use = MemoryUse(share.id, pod.namespace, pod.name, name, keeping, used, limit, wanted, held, told)
         found.append(Judged(pod, identity, use))
     return tuple(found)
 
@@ -144,11 +170,16 @@ def _steady(before: MemoryUse | None, now: MemoryUse) -> MemoryUse:
 
 def missing_message(use: MemoryUse) -> str:
     """What to tell of a limit that is not in force."""
-    has = "has no limit for it" if use.limit is None else f"limits it to {use.limit // _MIB} MiB"
+    has = "the driver has no limit for it" if use.limit is None else f"the driver limits it to {use.limit // _MIB} MiB"
+    if use.provider in _COOPERATIVE:
+        has = f"{use.provider} is not in the container"
+    cure = (
+        "if that does not help, see that the node's NVIDIA Container Toolkit is 1.20.1 or later and its driver R615 or "
+        "later"
+    )
     return (
         f"container {use.container}: its memory of card {use.card} is to be limited to {(use.wanted or 0) // _MIB} MiB "
-        f"and the driver {has}: delete the Pod so that it is created anew; if that does not help, see that the node's "
-        "NVIDIA Container Toolkit is 1.20.1 or later and its driver R615 or later"
+        f"and {has}: delete the Pod so that it is created anew; {_CURES.get(use.provider, cure)}"
     )
 
 

@@ -7,15 +7,18 @@ from typing import Any
 from allocator.devices.delivery import DeliveryRules, delivery_of
 from allocator.disputed import meant
 from allocator.vocabulary.adopted import Numberings
-from allocator.vocabulary.delivery import DELIVERY_LABEL, NodeRuntime
+from allocator.vocabulary.delivery import DELIVERY_LABEL, EnforcerTold, LimitProvider, NodeRuntime
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import DeviceTypes
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import KUBERNETES_DOMAIN
 from allocator.wire.deviceobject import device_of
 from allocator.wire.noderuntime import MEMORY_LIMITS, read_uses, write_uses
+from reporter import enforcement
 from reporter.cgroup import plan
-from reporter.delivery import CardsThere, node_runtime, shown_nothing
+from reporter.delivery import CardsThere, node_runtime, shown_nothing, takes_mounts
+from reporter.enforcement import provider_of
+from reporter.exchange import Facts
 from reporter.gpu import entries
 from reporter.gpu.health import HealthPolicy, NodeRecord
 from reporter.kubelet import podresources
@@ -27,8 +30,9 @@ from reporter.proof.memory import Judged
 from reporter.publish import device, nodestatus, nodetopology
 from reporter.publish.device import numberings
 from reporter.publish.events import Occurrence, about_node, about_pod
-from reporter.reading import GpuView, HostReading
+from reporter.reading import EnforcerReading, GpuView, HostReading
 from reporter.runtimefiles import UNTOLD, OperatorPolicy
+from reporter.settings import Enforcement
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Rules:
     discovery: bool = True
     delivery: DeliveryRules = field(default_factory=DeliveryRules)  # how containers are to get their cards
     own_handler: str = ""  # the runtime handler of the reporter's own container; "" for the default one
+    enforcement: Enforcement = field(default_factory=Enforcement)  # the enforcer, and what limiters there are
     volcano_unit: int = 0  # bytes in one volcano.sh/gpu-memory, if the Node is to state such amounts; otherwise 0
 
 
@@ -73,6 +78,8 @@ class Decided:
     holders: tuple[NodePod, ...] = ()  # the Pods that have not finished, with what was allocated to them
     elsewhere: frozenset[str] = frozenset()  # ids of the devices that Pods have without an allocation of ours
     memory: tuple[Judged, ...] = ()  # what each running container has of the memory of its cards
+    facts: Facts | None = None  # what the enforcer is told; None if there is none
+    enforcer: EnforcerReading | None = None  # how it shows itself, likewise
     unshown: tuple[Occurrence, ...] = ()  # an Event if the node has cards and no way to show them to containers
 
 
@@ -93,15 +100,28 @@ def decide(
     live = tuple(pod for pod in every if not pod.finished)
     kubelet = nodetopology.KubeletState(host.configuration.value, host.cpu_state.value, host.in_force)
     topology = nodetopology.build(node, host.cpus, host.zones, kubelet, live, standing.topology, host.cpusets)
+    seen = host.enforcer
+    if seen is not None:
+        overruled = seen.registered and seen.state.cpus
+        topology = replace(topology, kubelet=replace(topology.kubelet, overruled=overruled))
     planned = tuple(pod.planned(mems=rules.mems) for pod in live)
     wants = plan.wants(planned, topology.pools, topology.kubelet)
     left_alone = frozenset(want.pod.uid for want in wants if want.pod.cpus and want.cpus != want.pod.cpus)
     agreements = tuple(agree.agreements(live, evidence, left_alone))
     unaccounted = unaccounted_cards(host, live, evidence)
-    judged = memory.judged(live, evidence, keeps=gpus.keeps_limits)
+    judged = memory.judged(
+        live,
+        evidence,
+        keeps=gpus.keeps_limits,
+        provider=provider_of(standing.node, rules.enforcement) if seen is not None else LimitProvider.NONE,
+        injected=seen.state.containers if seen is not None else {},
+    )
     known = numberings(standing.device, gpus, now, host.devices)
     before, _ = read_uses(device.annotations(standing.device).get(MEMORY_LIMITS))
     runtime, of_runtime = _runtime(host, gpus, rules, standing)
+    to_tell, enforcer = _enforcement(host, gpus, planned, topology, rules, standing, runtime)
+    if runtime is not None:
+        runtime = replace(runtime, enforcer=enforcer)
     unshown = _unshown(node, runtime, rules, standing) if gpus.node.cards else ()
     facts = device.DeviceFacts(
         held=_all_held(
@@ -128,7 +148,7 @@ def decide(
             report.labels,
             rules.types,
             [share._replace(id=identity) for share, identity in _meant(live, known, devices.devices)],
-            _discovered(gpus, standing) if rules.discovery else {},
+            {**(_discovered(gpus, standing) if rules.discovery else {}), **enforcement.label(enforcer, standing.node)},
             nodestatus.volcano_amounts(devices.devices, rules.volcano_unit, standing.node),
         ),
         pods=planned,
@@ -142,13 +162,16 @@ def decide(
             *of_pods,
             *memory.problems(evidence),
             *of_runtime,
+            *enforcement.problems(host.enforcer),
         ),
-        unread=_unread(node, topology, live),
+        unread=(*_unread(node, topology, live), *enforcement.events(node, host.enforcer, live)),
         claims=unaccounted.claims,
         holders=live,
         elsewhere=frozenset(identity for one in facts.held or () for identity in one.device_ids),
         memory=judged,
         unshown=unshown,
+        facts=to_tell,
+        enforcer=host.enforcer,
     )
 
 
@@ -168,6 +191,34 @@ def _runtime(
         return None, ()
     told = node_runtime(reading, standing.node or {}, standing.policy, cards_there(gpus), rules.own_handler)
     return told, (*reading.problems, *filter(None, (shown_nothing(reading, rules.own_handler),)))
+
+
+def _enforcement(
+    host: HostReading,
+    gpus: GpuView,
+    planned: Iterable[plan.Pod],
+    topology: nodetopology.TopologyObject,
+    rules: Rules,
+    standing: StandingObjects,
+    runtime: NodeRuntime | None,
+) -> tuple[Facts | None, EnforcerTold | None]:
+    """What the enforcer is told, and what is told of it; None without one."""
+    seen, reading, settings = host.enforcer, host.runtime, rules.enforcement
+    if seen is None:
+        return None, None
+    provider = provider_of(standing.node, settings)
+    cgroup2 = reading is None or reading.cgroup2
+    why_not = enforcement.no_limits(provider, runtime, cards_there(gpus), seen, cgroup2=cgroup2)
+    known = enforcement.facts(
+        enforcement.cpu_facts(planned, topology.pools, topology.kubelet, mems=rules.mems),
+        enforcement.cards(gpus.node),
+        runtime,
+        settings,
+        mounts=reading is not None and takes_mounts(reading, standing.node or {}, standing.policy),
+        provider=provider,
+        why_not=why_not,
+    )
+    return known, enforcement.told(known, seen, provider, why_not)
 
 
 def cards_there(gpus: GpuView) -> CardsThere:

@@ -10,6 +10,7 @@ from reporter.pods import NodeIdentity
 from reporter.proof.agree import Evidence
 from reporter.publish.device import worth_telling
 from reporter.publish.keep import Kept, Target
+from reporter.reading import HostReading
 from reporter.round.decide import Decided, StandingObjects, by_index, by_minor, decide, slices
 from reporter.round.messages import (
     Apply,
@@ -140,6 +141,7 @@ def on_host_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
     host = event.host
     if state.configz is not None:
         host = replace(host, configuration=state.configz, in_force=True)
+    state, host = _seen(state, host, now)
     state = replace(state, host=host)
     objects = state.cluster.objects
     decided = decide(
@@ -160,9 +162,23 @@ def on_host_read(state: RoundState, event: HostRead, now: Moment) -> Stepped:
     with_cards = state.cards_settled(now) and state.runtime_known and (state.proof.done or not state.plan.proof)
     current = replace(current, configured=state.configured, with_cards=with_cards, decided=decided)
     state = replace(state, current=current)
-    if not (state.plan.enforce and current.pods_known and current.configured):
+    if not (current.pods_known and current.configured):
         return _conclude(state, current, decided, CpusWritten(), now)
-    return state, (WriteCpus(decided),)
+    # Facts without a card would have its containers refused.
+    facts = decided.facts if state.cards_settled(now) and state.runtime_known else None
+    if facts is None and not state.plan.enforce:
+        return _conclude(state, current, decided, CpusWritten(), now)
+    return state, (WriteCpus(decided, facts, state.plan.enforce),)
+
+
+def _seen(state: RoundState, host: HostReading, now: Moment) -> tuple[RoundState, HostReading]:
+    """Note since when the enforcer has been away, and whether that is long."""
+    if host.enforcer is None:
+        return state, host
+    since = now.steady if state.enforcer_away is None else state.enforcer_away
+    away = None if host.enforcer.registered else since
+    gone = away is not None and now.steady - away >= state.plan.pace.enforcer
+    return replace(state, enforcer_away=away), replace(host, enforcer=replace(host.enforcer, gone=gone))
 
 
 def on_cpus_written(state: RoundState, event: CpusWritten, now: Moment) -> Stepped:
@@ -232,7 +248,7 @@ def _problems(state: RoundState, decided: Decided, wrote: CpusWritten, now: Mome
     of_cpus += [note for _, note in findings.notes] if findings is not None else []
     of_cards = state.cards.problem(now, state.plan.rules.policy.quiet)
     writes = (kept.problem for kept in state.kept.values())
-    several = (*decided.problems, wrote.problem, of_cards, *of_cpus, *writes)
+    several = (*decided.problems, wrote.problem, wrote.untold, of_cards, *of_cpus, *writes)
     return tuple(filter(None, several))
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from reporter.cgroup.cpusets import Findings
+from reporter.exchange import Facts
 from reporter.files import FileReading
 from reporter.gpu.facts import CardLoad, CgroupMemory, GpuProcess, NodeReading, Outage, XidEvent
 from reporter.gpu.health import NodeRecord
@@ -146,11 +147,12 @@ class HostRead(RoundEvent, frozen=True):
 
 
 class CpusWritten(RoundEvent, frozen=True):
-    """Cpusets were enforced, if the settings ask for it."""
+    """The enforcer was told, and cpusets were enforced, as far as the settings ask for it."""
 
     lane: ClassVar = Lane.ROUND
     findings: Findings | None = None  # what enforcement found and did; None if it did not run
     problem: str = ""  # why enforcement could not run; "" if it did
+    untold: str = ""  # why the enforcer could not be told; "" if it was
 
 
 class Proved(RoundEvent, frozen=True):
@@ -236,10 +238,12 @@ class ReadHost(RoundEffect, frozen=True):
 
 
 class WriteCpus(RoundEffect, frozen=True):
-    """Enforce cpusets."""
+    """Tell the enforcer what it must know, and enforce cpusets."""
 
     lane: ClassVar = Lane.ROUND
     decided: Decided  # what to enforce
+    facts: Facts | None = None  # what the enforcer is told; None if it is told nothing
+    enforce: bool = True  # whether cpusets are enforced
 
 
 class Prove(RoundEffect, frozen=True):

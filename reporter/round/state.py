@@ -226,6 +226,7 @@ class RoundPace:
     proof: float = 60.0  # between proofs if nothing changes
     proofs_apart: float = 5.0  # the shortest time between proofs: each looks at every process of every container
     configz: float = 60.0  # between questions for the kubelet's configuration
+    enforcer: float = 60.0  # how long the enforcer may be away before that is told
     policy: float = 300.0  # between readings of the GPU Operator's ClusterPolicy
     save: float = 300.0  # the greatest age of the cards' saved record while only times change
     stuck: float = 300.0  # a round that takes longer counts as hanging; the process must be restarted
@@ -299,6 +300,7 @@ class RoundState:
     host: HostReading | None = None  # the node's files as last read; None before the first time
     # the kubelet's last answer about its configuration; None before the first
     configz: FileReading[KubeletConfiguration] | None = None
+    enforcer_away: float | None = None  # since when the enforcer has been away, on the steady clock; None if it is not
     # what the GPU Operator's ClusterPolicy said last; None before it was first asked for
     policy: OperatorPolicy | None = None
     proof: ProofState = ProofState()

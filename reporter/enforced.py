@@ -1,0 +1,77 @@
+"""The reporter's end of `reporter.exchange`: facts are written when they change, the state is read each round."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import msgspec
+
+from reporter import exchange, files
+from reporter.exchange import Facts, State
+from reporter.files import FileError, read_bounded
+from reporter.reading import EnforcerReading
+from reporter.settings import Enforcement
+
+
+class EnforcerFiles:
+    """The files in the folder that reporter and enforcer share."""
+
+    def __init__(self, folder: Path, settings: Enforcement) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._told = b""
+        self._state = State()
+
+    def read(self) -> EnforcerReading:
+        """Read what the enforcer tells; never raises. What it told before counts while the file cannot be read."""
+        problem = ""
+        path = self._folder / exchange.STATE
+        try:
+            self._state = msgspec.json.decode(read_bounded(path, exchange.MAX_BYTES, follow=False), type=State)
+        except FileNotFoundError:
+            self._state = State()
+        except FileError as error:
+            problem = str(error)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            problem = f"{path}: {error}; what the enforcer told before counts"
+        library, pipe = self._settings.hami_core.library, self._settings.mps.pipe
+        return EnforcerReading(
+            registered=self._held() and bool(self._state.runtime),
+            state=self._state,
+            problem=problem,
+            library=bool(library) and Path(library).is_file(),
+            pipe=bool(pipe) and Path(pipe).is_dir(),
+        )
+
+    def _held(self) -> bool:
+        """Whether the enforcer holds its lock."""
+        try:
+            handle = os.open(self._folder / exchange.LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+        return False
+
+    def tell(self, facts: Facts) -> str:
+        """Write the facts if they have changed; returns why that failed, "" if it did not."""
+        data = msgspec.json.encode(facts, order="deterministic")
+        path = self._folder / exchange.FACTS
+        if data == self._told and path.is_file():
+            return ""
+        if len(data) > exchange.MAX_BYTES:
+            return f"{path}: would be larger than {exchange.MAX_BYTES} bytes; the enforcer goes on with what it has"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder.chmod(0o700)
+            files.write_whole(path, data)
+        except OSError as error:
+            return f"{path}: cannot be written ({error.strerror}); mount {self._folder.parent} read-write"
+        self._told = data
+        return ""
