@@ -61,6 +61,8 @@ class Enforcer:
         self._shares: dict[str, MpsShare] = {}
         self._remarks: deque[Remark] = deque(maxlen=exchange.MAX_REMARKS)
         self._going: set[asyncio.Task[None]] = set()  # what no call waits for
+        self._unsettled = False  # whether it knows of containers about which nothing could be decided without facts
+        self.again = asyncio.Event()  # set: it is to register anew, so that it is told all that there is
         self.writer = StateWriter(folder, lambda: self.state)
 
     @property
@@ -114,7 +116,9 @@ class Enforcer:
         for identity in (*self._caches, *self._shares):
             if identity not in ids:
                 self._forget(identity)
-        answer = self._mirror.synchronized(sandboxes, containers, self._facts.read())
+        facts = self._facts.read()
+        self._unsettled = facts is None
+        answer = self._mirror.synchronized(sandboxes, containers, facts)
         self._later(self._set_all(answer))
         try:
             async with asyncio.timeout(self._seconds):
@@ -201,11 +205,13 @@ class Enforcer:
         self._mirror.sandbox_removed(sandbox)
 
     async def look(self) -> None:
-        """Look every now and then whether limits can be kept here; until cancelled."""
+        """Look every now and then whether limits can be kept here, and for the first facts; until cancelled."""
         looked: tuple[str, Collection[str]] | None = None
         due = 0.0
         while True:
             facts = self._facts.read()
+            if self._unsettled and facts is not None:
+                self.again.set()
             asked = (facts.provider, facts.cards.keys()) if facts is not None else looked
             if asked is not None and (asked != looked or time.monotonic() >= due):
                 self._no_limits, namespaces = await self._doors.look(*asked)
@@ -215,6 +221,7 @@ class Enforcer:
             await asyncio.sleep(_FACTS_S)
 
     def _refuse(self, sandbox: Sandbox, why: str) -> NoReturn:
+        _LOG.info("a container is refused", extra={"pod": str(sandbox), "problem": why})
         self._remark(Remark(_REFUSED, why, sandbox.uid, sandbox.namespace, sandbox.name))
         raise RefusedError(why)
 
@@ -300,16 +307,26 @@ async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: 
     """Register, and register anew whenever the connection has ended, until the event is set."""
     backoff = Backoff(_FIRST_S, _LONGEST_S)
     while not until.is_set():
+        enforcer.again.clear()
+        ending = asyncio.create_task(_ends_with(until, enforcer.again))
         try:
             async with only_one(folder, until, lambda: enforcer.alone(certain=False)) as alone:
                 if alone:
                     enforcer.alone(certain=True)
-                    await serve(socket, NAME, _INDEX, enforcer, until)
+                    await serve(socket, NAME, _INDEX, enforcer, enforcer.again)
+            continue
         except (NriError, OSError) as error:
             if enforcer.registered:
                 backoff.reset()
             enforcer.away(str(error))
+        finally:
+            ending.cancel()
         await wait(until, backoff.failed())
+
+
+async def _ends_with(until: asyncio.Event, connection: asyncio.Event) -> None:
+    await until.wait()
+    connection.set()
 
 
 def _bug() -> None:

@@ -279,6 +279,20 @@ async def test_without_facts_only_who_needs_them_is_refused_and_the_next_call_re
     assert (await there.call(CREATE, pod=card_pod(), container=container())).adjust.CDI_devices
 
 
+async def test_what_ran_before_the_first_facts_is_decided_about_once_they_are_there(bench, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_FACTS_S", 0.01)
+    running = {"pods": [card_pod()], "containers": [container(pid=7, linux={"cgroups_path": f"{POD}/p-main"})]}
+    first = await bench.start(**running)
+    assert not bench.node.limits
+
+    bench.tell()
+    await first.ended()
+    await bench.runtime.registered(**running)
+    await waiting.until(lambda: len(bench.node.limits) == 2)
+
+    assert held(bench.folder)
+
+
 async def test_facts_that_cannot_be_read_are_told_and_those_before_count(bench) -> None:
     bench.tell()
     there = await bench.start()
