@@ -35,7 +35,8 @@ def told_use(use: MemoryUse) -> str:
     most = "" if use.limit is None else f" of at most {gib(use.limit)}"
     wanted = f", not at most {gib(use.wanted or 0)}" if use.keeping is Keeping.MISSING else ""
     over = ", more than it holds" if use.exceeds else ""
-    return f"{use.container}{used}{most}{wanted} ({use.keeping}{over})"
+    by = f" by {use.provider}" if use.keeping is Keeping.INJECTED else ""
+    return f"{use.container}{used}{most}{wanted} ({use.keeping}{by}{over})"
 
 
 def told_share(share: Share, types: DeviceTypes) -> str:

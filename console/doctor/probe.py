@@ -286,6 +286,8 @@ _WITHOUT: Final = {
     f"{DELIVERY_LABEL} states it",
     Delivery.RUNTIME_CLASS: "the handler of that RuntimeClass is not NVIDIA's runtime, or its config.toml has "
     "accept-nvidia-visible-devices-envvar-when-unprivileged = false: correct it, or turn on NVIDIA's NRI plugin",
+    Delivery.NRI: "the enforcer was not at work there, or its CDI specification is old: see the log of the container "
+    f"enforcer of koordgate's reporter; or state another way by the Node's label {DELIVERY_LABEL}",
     Delivery.NVIDIA_NRI: "NVIDIA's NRI plugin is not at work there: see that its Pod runs, and that NRI is enabled in "
     f"the container runtime; or state another way by the Node's label {DELIVERY_LABEL}",
 }

@@ -28,7 +28,7 @@ from doctor.test_checks import (
 )
 from msgspec import structs
 
-from allocator.vocabulary.delivery import Keeping, MemoryUse
+from allocator.vocabulary.delivery import Keeping, LimitProvider, MemoryUse
 from allocator.vocabulary.dialects import PEERS
 from allocator.wire.noderuntime import write_uses
 from console.doctor import trials
@@ -273,6 +273,11 @@ def test_pods_that_are_not_kept_to_their_memory_are_named_once_each() -> None:
         (Level.WARNING, "1 Pods use more memory of cards than they hold: team/c"),
     ]
     assert limited(replace(greedy, used=10)) == []
+    by_library = replace(kept, keeping=Keeping.INJECTED, provider=LimitProvider.HAMI_CORE)
+    assert limited(kept, by_library) == [
+        (Level.OK, "the driver keeps 1 containers to their memory of their cards"),
+        (Level.OK, "1 containers were started with what keeps well-behaved programs to their part of a card"),
+    ]
 
 
 # Other products

@@ -23,6 +23,7 @@ NRI = '{"handlers":["runc"],"defaultShows":false,"nri":true,"kinds":["nvidia.com
 NOTHING = '{"handlers":["runc"],"showing":[],"defaultShows":false}'
 DEAF = '{"handlers":["nvidia"],"showing":["nvidia"],"defaultShows":true,"unprivileged":false}'
 HALF = '{"handlers":["runc","nvidia"]}'
+ENFORCED = '{"handlers":["runc"],"defaultShows":false,"enforcer":{"brings":"cdi","provider":"none"}}'
 BY_CLASS = "runtimeClass nvidia (its runtime reads the variable), as runtime.nvidia.com/gpu=UUID"
 BY_NRI = "nvidia-nri (NVIDIA's NRI plugin reads the annotation), as nvidia.com/gpu=UUID"
 MISSING = "a probe showed that a container ran without a card that it was given, on"
@@ -41,6 +42,7 @@ def told(
     proofs: dict[str, str] | None = None,
     classes: tuple[str, ...] = ("nvidia",),
     limits: LimitSettings | None = None,
+    reporter: dict[str, Any] | None = None,
     **settings: Any,
 ) -> list[tuple[Level, str, str]]:
     cluster = right_cluster()
@@ -58,7 +60,9 @@ def told(
     cluster["devices"] = [device(name, runtime) for name, runtime in nodes.items()]
     cluster["runtimes"] = [{**meta(name), "handler": name} for name in classes]
     chosen = structs.replace(WebhookSettings(), devices=DeviceSettings(**settings), limits=limits or LimitSettings())
-    return [(one.level, one.what, one.todo) for one in delivery(snapshot(cluster, settings=chosen))]
+    return [
+        (one.level, one.what, one.todo) for one in delivery(snapshot(cluster, settings=chosen, reporter=reporter or {}))
+    ]
 
 
 def proof(result: str = "right", way: str = "runtimeClass", time: str = "2026-11-27T03:50:00Z") -> str:
@@ -194,6 +198,18 @@ def test_which_nodes_keep_memory_limits_is_told_with_the_cure(
         ),
     ]
     assert [one for one in told(nodes) if "memory limits" in one[1]] == []
+
+
+def test_where_the_enforcer_is_to_run_the_nodes_on_which_it_is_not_are_told() -> None:
+    nodes: dict[str, str | None] = {"a": ENFORCED, "b": CLASSED}
+    found = told(nodes, reporter={"enforcement": {"enabled": True}})
+    at_work = [(level, what) for level, what, _ in found if "enforcer is" in what]
+    assert at_work == [
+        (Level.OK, "the enforcer is at work on 1 node (a)"),
+        (Level.FAILURE, "the enforcer is not at work on 1 node (b)"),
+    ]
+    assert [what for _, what, _ in found if "nri (koordgate's enforcer brings them)" in what]
+    assert [what for _, what, _ in told(nodes) if "enforcer is" in what] == []
 
 
 @pytest.mark.parametrize(

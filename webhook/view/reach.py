@@ -155,7 +155,7 @@ def _delivery_reach(ways: Mapping[NodeDelivery, int]) -> DeliveryReach:
         _failure([one.plain for one in ways]),
         _failure([one.classed for one in ways]),
         frozenset(handler for one in ways for handler in one.showing),
-        any(one.other.delivery is Delivery.NVIDIA_NRI for one in ways),
+        any(one.other.delivery in {Delivery.NVIDIA_NRI, Delivery.NRI} for one in ways),
     )
 
 

@@ -72,6 +72,7 @@ _REPORTER: Final = (
 _WAYS: Final = {
     Delivery.ENVIRONMENT: "environment (the default runtime reads the variable)",
     Delivery.RUNTIME_CLASS: "runtimeClass {} (its runtime reads the variable)",
+    Delivery.NRI: "nri (koordgate's enforcer brings them)",
     Delivery.NVIDIA_NRI: "nvidia-nri (NVIDIA's NRI plugin reads the annotation)",
 }
 _RESULTS: Final = {
@@ -91,6 +92,7 @@ class CardNode:
     problem: str = ""  # why what is told of its runtime cannot be read; "" if it can
     label: str = ""  # what the Node's label says of delivery; "" if it has none
     proof: DeliveryProof | None = None  # what a Pod last showed there; None if that is not recorded
+    enforcer: bool = False  # whether the enforcer is told to be at work there
 
 
 class Chosen(NamedTuple):
@@ -105,6 +107,8 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
     """Check how each node with NVIDIA's cards shows containers theirs."""
     found = card_nodes(snapshot.of("nodes").items, snapshot.seen().view)
     yield from shown(found)
+    if (snapshot.reporter.get("enforcement") or {}).get("enabled"):
+        yield from enforcing(found)
     if snapshot.settings.limits.provider in KEEPERS:
         yield from kept(found, required=bool(snapshot.settings.limits.require))
 
@@ -121,7 +125,8 @@ def card_nodes(nodes: Iterable[Mapping[str, Any]], view: ClusterView) -> list[Ca
         problem = next((one for one in listed.problems if one.startswith(f"annotation {NODE_RUNTIME}")), "")
         label, proof = labels.get(DELIVERY_LABEL, ""), DeliveryProof.read(noted.get(DELIVERY_PROVED))
         way, told = view.snapshot(name).delivery, listed.runtime is not None
-        found.append(CardNode(name, way, told, problem, label, proof))
+        enforcer = listed.runtime is not None and listed.runtime.enforcer is not None
+        found.append(CardNode(name, way, told, problem, label, proof, enforcer))
     return sorted(found, key=lambda one: one.name)
 
 
@@ -211,6 +216,18 @@ def kept(nodes: Iterable[CardNode], *, required: bool) -> Iterator[Finding]:
         reason, _, todo = (why or NOT_KNOWN).partition(": ")
         what = f"no Pod that requires memory limits is placed on {named_nodes(names)}: {reason}"
         yield Finding("", level, what, todo)
+
+
+def enforcing(nodes: Iterable[CardNode]) -> Iterator[Finding]:
+    """Say on which nodes the enforcer, which is to run on all, is at work."""
+    there: dict[bool, list[str]] = {}
+    for node in nodes:
+        there.setdefault(node.enforcer, []).append(node.name)
+    if True in there:
+        yield ok(f"the enforcer is at work on {named_nodes(there[True])}")
+    if False in there:
+        todo = "see the Events EnforcerAway on these Nodes, and the log of the container enforcer of their reporters"
+        yield failure(f"the enforcer is not at work on {named_nodes(there[False])}", todo)
 
 
 def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:

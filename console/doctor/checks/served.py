@@ -181,11 +181,12 @@ def agreement(snapshot: Snapshot) -> Iterator[Finding]:
 
 def memory(snapshot: Snapshot) -> Iterator[Finding]:
     """Whether containers are kept to their memory of cards, as far as that was decided."""
-    kept, missing, over = 0, set(), set()
+    kept, injected, missing, over = 0, 0, set(), set()
     for device in snapshot.of("devices").items:
         uses, _ = read_uses(device["metadata"]["annotations"].get(MEMORY_LIMITS))
         for use in uses:
             kept += use.keeping is Keeping.ENFORCED
+            injected += use.keeping is Keeping.INJECTED
             if use.keeping is Keeping.MISSING:
                 missing.add(f"{use.namespace}/{use.pod}")
             if use.exceeds:
@@ -193,8 +194,10 @@ def memory(snapshot: Snapshot) -> Iterator[Finding]:
     if missing:
         todo = "see the Events LimitMissing on these Pods"
         yield failure(f"{len(missing)} Pods are not kept to their memory of cards: {listed(sorted(missing))}", todo)
-    elif kept:
+    if kept and not missing:
         yield ok(f"the driver keeps {kept} containers to their memory of their cards")
+    if injected:
+        yield ok(f"{injected} containers were started with what keeps well-behaved programs to their part of a card")
     if over:
         todo = "see the Events ShareExceeded on these Pods; memory limits keep them to what they hold"
         yield warning(f"{len(over)} Pods use more memory of cards than they hold: {listed(sorted(over))}", todo)
