@@ -44,6 +44,7 @@ class CardLimits:
         self._cgroups = cgroups
         self._seconds = seconds
         self._turn = asyncio.Lock()  # so that nothing comes between reading a limit and setting it
+        self._probing = asyncio.Lock()  # one at a time has the cgroup for it
         self._soft: set[tuple[str, str]] = set()  # card and cgroup of those that may have a soft limit
         self._cards: tuple[str, ...] = ()
         self._left: frozenset[str] | None = None  # the containers that there are, as long as a sweep is due
@@ -91,7 +92,8 @@ class CardLimits:
         if not self._cards:
             return "the driver keeps no limits on cards in MIG mode: MIG itself keeps them"
         try:
-            return await self._probe()
+            async with self._probing:
+                return await self._probe()
         except NvmlUnavailableError as error:
             self._come_back()
             return str(error)
@@ -125,7 +127,8 @@ class CardLimits:
     async def _try(self) -> None:
         while self._cards:
             try:
-                await self._probe()
+                async with self._probing:
+                    await self._probe()
             except NvmlUnavailableError as error:
                 await asyncio.sleep(error.retry_seconds)
             else:
