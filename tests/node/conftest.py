@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 from controlplane.needs import missing
 from node import harness, machine, nvidia
+from node.enforcers import Bench
 
 from localplane import chart
 from localplane.admin import AdminClient, JsonObject
@@ -16,6 +17,7 @@ from localplane.koord import NAME, start_koord_scheduler
 from localplane.plane import CONTROL_PLANE, ControlPlane
 from localplane.process import free_port
 from localplane.replicas import Replicas
+from localplane.waiting import until
 
 _HERE = Path(__file__).parent
 _NAME = "node-1"
@@ -136,3 +138,15 @@ async def node_namespace(node_plane: ControlPlane) -> str:
     name = f"node-test-{next(_NUMBERS)}"
     await node_plane.ensure_namespace(name)
     return name
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bench(node: harness.Node, node_admin: AdminClient, node_namespace: str) -> AsyncIterator[Bench]:
+    """Pods that this test binds by hand; they are deleted at its end."""
+    yield Bench(node, node_admin, node_namespace)
+    await node_admin.delete(f"/api/v1/namespaces/{node_namespace}/pods", gracePeriodSeconds="1")
+
+    async def gone() -> bool:
+        return not await node_admin.items(f"/api/v1/namespaces/{node_namespace}/pods")
+
+    await until(gone, "all Pods are gone")

@@ -6,7 +6,6 @@ card is a CDI device: a file of the container says that it was brought.
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -14,27 +13,21 @@ import random
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import msgspec
 import pytest
 import pytest_asyncio
-import yaml
-from node import images, nvidia
+from node import nvidia
+from node.enforcers import HELD_S, TELL, Bench, Enforcer, held, pod
 from node.harness import Node
 
-from localplane.admin import AdminClient, JsonObject
-from localplane.process import Process
-from localplane.replicas import this_koordgate
 from localplane.waiting import until
-from reporter import exchange
-from reporter.exchange import CardPlace, Cpus, Facts, State
+from reporter.exchange import CardPlace, Cpus, Facts
 
 CARD = "GPU-5eed0000-0000-4000-8000-000000000001"
 KIND = "koordgate.test/card"
 ALL = Path("/sys/devices/system/cpu/online").read_text().strip()
 LAST = ALL.replace("-", ",").split(",")[-1]
-CLASS = {"koordinator.sh/qosClass": "LSR"}
 OWN = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": LAST})}
 WITH_CARD = {
     "nri.koordgate.io/main": CARD,
@@ -42,105 +35,18 @@ WITH_CARD = {
     "required-plugins.noderesource.dev": '["koordgate"]',
 }
 LIMITED = {**WITH_CARD, "nvidia-gpu-memory-limit.koordgate.io/main": "512", "koordgate.io/limits": "require"}
-HELD_S = 60.0  # the kubelet tries again every 10 to 15 s
-TELL = (
-    "grep Cpus_allowed_list /proc/self/status; echo card=$(ls /dev/koordgate-card 2>/dev/null)"
-    " limit=$CUDA_DEVICE_MEMORY_LIMIT_0 library=$(ls /usr/local/vgpu/libvgpu.so 2>/dev/null)"
-    " visible=$NVIDIA_VISIBLE_DEVICES;"
-)
-SLEEP = "trap exit TERM; while :; do sleep 1 & wait; done"
-VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
-def pod(name: str, script: str = TELL + SLEEP, **spec: Any) -> JsonObject:
-    main = {
-        "name": "main",
-        "image": images.BUSYBOX,
-        "imagePullPolicy": "Never",
-        "command": ["/bin/sh", "-c", script],
-        "env": VOID,
-        "resources": {"requests": {"cpu": "10m", "memory": "8Mi"}},
-    }
-    whole = {"schedulerName": "nobody", "terminationGracePeriodSeconds": 1, "containers": [main], **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": CLASS}, "spec": whole}
-
-
-class Enforcer:
-    """The node's enforcer as a process of this machine; an async context manager."""
-
-    def __init__(self, node: Node, workdir: Path, name: str = "enforcer") -> None:
-        library = workdir / "libvgpu.so"
-        library.touch()
-        told = {
-            "roots": {"state": str(workdir / "state")},
-            "logFormat": "text",
-            "enforcement": {
-                "enabled": True,
-                "closed": True,
-                "socket": str(node.nri_socket),
-                "hamiCore": {"library": str(library)},
-            },
-        }
-        config = workdir / "enforcer.yaml"
-        config.write_text(yaml.safe_dump(told))
-        self.folder = exchange.folder(str(workdir / "state"))
-        self.process = Process(
-            name, (*this_koordgate(), "enforcer", "--config", str(config)), workdir / f"{name}.log", env=os.environ
-        )
-
-    async def __aenter__(self) -> Self:
-        self.tell()
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.process.stop()
-
-    def tell(self, **facts: Any) -> None:
-        """Tell it the node's facts, as the reporter does."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "ld.so.preload").write_text("/usr/local/vgpu/libvgpu.so\n")
-        there = Facts(
-            cpus=Cpus(shared=ALL, best_effort=ALL),
-            cards={CARD: CardPlace("0000:01:00.0", 80 * 2**30)},
-            kinds={"gpu": KIND},
-            provider="HAMi-core",
-        )
-        (self.folder / ".facts").write_bytes(msgspec.json.encode(msgspec.structs.replace(there, **facts)))
-        (self.folder / ".facts").replace(self.folder / exchange.FACTS)
-
-    async def start(self) -> None:
-        """Start or restart it, and wait until it is registered."""
-        self.process.start()
-        await self.registered()
-
-    async def registered(self) -> None:
-        """Wait until it is registered, by what the reporter sees of it."""
-
-        async def is_so() -> bool:
-            return held(self.folder) and bool(self.state.runtime) and not self.state.problems
-
-        await until(is_so, "the enforcer is registered", deadline_s=HELD_S, poll_s=0.05)
-
-    @property
-    def state(self) -> State:
-        try:
-            return msgspec.json.decode((self.folder / exchange.STATE).read_bytes(), type=State)
-        except FileNotFoundError:
-            return State()
-
-    def log_has(self, text: str) -> bool:
-        return text in self.process.log.read_text()
-
-
-def held(folder: Path) -> bool:
-    """Whether somebody holds the lock."""
-    with contextlib.suppress(FileNotFoundError), (folder / exchange.LOCK).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+def enforcer_of(node: Node, workdir: Path, name: str = "enforcer") -> Enforcer:
+    library = workdir / "libvgpu.so"
+    library.touch()
+    facts = Facts(
+        cpus=Cpus(shared=ALL, best_effort=ALL),
+        cards={CARD: CardPlace("0000:01:00.0", 80 * 2**30)},
+        kinds={"gpu": KIND},
+        provider="HAMi-core",
+    )
+    return Enforcer(node, workdir, facts, {"closed": True, "hamiCore": {"library": str(library)}}, name)
 
 
 @pytest.fixture(scope="module")
@@ -158,65 +64,8 @@ def card(nvidia_toolkit: nvidia.Toolkit) -> Iterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def enforcer(node: Node, card: str, tmp_path: Path) -> AsyncIterator[Enforcer]:
-    async with Enforcer(node, tmp_path) as running:
+    async with enforcer_of(node, tmp_path) as running:
         yield running
-
-
-class Bench:
-    """One test's Pods; they are deleted at the end."""
-
-    def __init__(self, node: Node, admin: AdminClient, namespace: str) -> None:
-        self.node = node
-        self.admin = admin
-        self.namespace = namespace
-
-    async def bind(self, one: JsonObject, *annotations: dict[str, str]) -> str:
-        """Create and bind a Pod with annotations; returns its name."""
-        made = await self.admin.create(f"/api/v1/namespaces/{self.namespace}/pods", one)
-        await self.node.bind(made, {key: value for part in annotations for key, value in part.items()})
-        name: str = made["metadata"]["name"]
-        return name
-
-    async def runs(self, name: str, deadline_s: float = HELD_S) -> str:
-        """Wait until a Pod runs; returns what it said."""
-        await self.node.phase(self.namespace, name, "Running", deadline_s=deadline_s)
-        return await self.says(name)
-
-    async def says(self, name: str, container: str = "main") -> str:
-        said: list[str] = []
-
-        async def something() -> bool:
-            said[:] = [await self.node.logs(self.namespace, name, container)]
-            return "visible=" in said[0]
-
-        await until(something, f"{name} says something")
-        return said[0]
-
-    async def waits(self, name: str) -> str:
-        """Wait until the kubelet could not create or start a container; returns why."""
-        why: list[str] = []
-
-        async def waiting() -> bool:
-            found = await self.admin.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
-            for status in found["status"].get("containerStatuses") or ():
-                state = status["state"].get("waiting") or {}
-                if state.get("reason") in {"CreateContainerError", "RunContainerError"}:
-                    why[:] = [state["message"]]
-            return bool(why)
-
-        await until(waiting, f"{name} is held", deadline_s=HELD_S, poll_s=0.1)
-        return why[0]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def bench(node: Node, node_admin: AdminClient, node_namespace: str) -> AsyncIterator[Bench]:
-    yield Bench(node, node_admin, node_namespace)
-    await node_admin.delete(f"/api/v1/namespaces/{node_namespace}/pods", gracePeriodSeconds="1")
-
-    async def gone() -> bool:
-        return not await node_admin.items(f"/api/v1/namespaces/{node_namespace}/pods")
-
-    await until(gone, "all Pods are gone")
 
 
 AS_DECIDED = "card=/dev/koordgate-card limit=512m library=/usr/local/vgpu/libvgpu.so visible=void\n"
@@ -348,7 +197,7 @@ async def test_200_kb_of_annotations_delay_nobody(bench: Bench, enforcer: Enforc
 
 
 async def test_two_are_never_registered_at_once(bench: Bench, enforcer: Enforcer, tmp_path: Path) -> None:
-    second = Enforcer(bench.node, tmp_path, "second")
+    second = enforcer_of(bench.node, tmp_path, "second")
     second.process.start()
     try:
 
