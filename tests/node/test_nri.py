@@ -97,6 +97,19 @@ async def test_cpus_card_and_limiter_are_in_the_first_instruction_of_each_contai
     await until(told, "the state tells of the running container alone")
 
 
+async def test_an_ephemeral_container_has_its_pods_cpus_and_no_card(bench: Bench, enforcer: Enforcer) -> None:
+    one = pod("debugged")
+    await bench.runs(await bench.bind(one, OWN, LIMITED))
+    (main,) = one["spec"]["containers"]
+    debug = {key: main[key] for key in ("image", "imagePullPolicy", "command")}
+    asks = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    added = {"spec": {"ephemeralContainers": [{**debug, "name": "debug", "env": asks}]}}
+    await bench.admin.patch(f"/api/v1/namespaces/{bench.namespace}/pods/debugged/ephemeralcontainers", added)
+
+    said = await bench.says("debugged", "debug")
+    assert said == f"Cpus_allowed_list:\t{LAST}\ncard= limit= library= visible=void\n"
+
+
 async def test_others_make_room_in_the_same_answer(bench: Bench, enforcer: Enforcer) -> None:
     shared = pod("shared")
     shared["metadata"]["labels"] = {"koordinator.sh/qosClass": "LS"}
