@@ -260,7 +260,11 @@ async def test_a_call_that_cannot_be_read_is_an_error_and_the_next_one_is_answer
 
 
 async def test_200_kb_of_a_tenants_annotations_are_not_kept(there, plugin) -> None:
-    ours = {"visible-devices.koordgate.io/main": "GPU-1", "scheduling.koordinator.sh/resource-status": "{}"}
+    ours = {
+        "visible-devices.koordgate.io/main": "GPU-1",
+        "scheduling.koordinator.sh/resource-status": "{}",
+        "nvidia.com/container.main.gpu-memory.limit": "1Gi",
+    }
     theirs = {f"team.example/{number}": "x" * 2000 for number in range(100)}
 
     await there.call(CREATE, pod=pod(annotations={**ours, **theirs}), container=container())
