@@ -8,7 +8,7 @@ import pytest
 
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
-from allocator.vocabulary.names import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT
+from allocator.vocabulary.names import GPU_COUNT, GPU_MEMORY_MIB, GPU_PRODUCT, ISOLATION_PROVIDER
 from allocator.wire.deviceobject import GPU_MODEL, GPU_VENDOR
 from localplane.admin import JsonObject
 from localplane.chart import ChartError, find
@@ -95,13 +95,15 @@ def test_every_verb_of_the_role_reads_or_is_looked_at(objects: list[JsonObject])
 
 
 @pytest.mark.parametrize("discovered", [True, False])
-def test_the_labels_are_those_that_are_published(render: Render, *, discovered: bool) -> None:
-    """Those of NVIDIA's discovery may be removed in any case."""
-    rendered = render({"reporter": {"gpus": {"discoveryLabels": discovered}}})
+@pytest.mark.parametrize("enforced", [True, False])
+def test_the_labels_are_those_that_are_published(render: Render, *, discovered: bool, enforced: bool) -> None:
+    """Those of NVIDIA's discovery, and the enforcer's, may be removed in any case."""
+    values = {"reporter": {"gpus": {"discoveryLabels": discovered}}, "enforcement": {"enabled": enforced}}
+    rendered = render(values)
     ours = {GPU_VENDOR, GPU_MODEL, DRIVER_VERSION, nodestatus.MEMORY_LABEL}
     nvidias = {GPU_PRODUCT, GPU_MEMORY_MIB, GPU_COUNT}
 
-    assert named(rendered, "key") == ours | nvidias | {
+    assert named(rendered, "key") == ours | nvidias | {ISOLATION_PROVIDER} | {
         "labels",
         "managedFields",
         "resourceVersion",
@@ -111,6 +113,7 @@ def test_the_labels_are_those_that_are_published(render: Render, *, discovered: 
     (said,) = (one for one in messages(rendered) if "of the labels of its Node" in one)
     assert all(key in said for key in ours)
     assert all((key in said) is discovered for key in nvidias)
+    assert (ISOLATION_PROVIDER in said) is enforced
 
 
 def test_the_resources_are_those_that_are_published_and_never_the_kubelets(render: Render) -> None:
