@@ -61,7 +61,8 @@ class EnforcerFiles:
 
     def tell(self, facts: Facts) -> str:
         """Write the facts if they have changed; returns why that failed, "" if it did not."""
-        data = msgspec.json.encode(facts, order="deterministic")
+        # An order is made of text keys only, and NUMA nodes are numbers.
+        data = msgspec.json.encode(msgspec.to_builtins(facts, str_keys=True), order="deterministic")
         path = self._folder / exchange.FACTS
         if data == self._told and path.is_file():
             return ""

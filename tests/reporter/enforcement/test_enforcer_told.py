@@ -22,6 +22,7 @@ from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
 from reporter.delivery import CardsThere
 from reporter.enforced import EnforcerFiles
+from reporter.enforcer.exchanged import FactsReader
 from reporter.exchange import CardPlace, CardState, Facts, Remark, State
 from reporter.gpu.facts import CgroupMemory
 from reporter.gpu.health import NOTHING_KNOWN
@@ -132,7 +133,12 @@ SETS = st.integers(0, 2**16 - 1)
 
 @given(SETS, SETS, SETS, st.dictionaries(st.integers(0, 3), SETS), st.dictionaries(st.text(), st.just({"main": 3})))
 def test_the_facts_of_a_round_read_back(
-    shared: int, best_effort: int, reserved: int, parts: dict[int, int], given_: dict[str, dict[str, int]]
+    tmp_path_factory: pytest.TempPathFactory,
+    shared: int,
+    best_effort: int,
+    reserved: int,
+    parts: dict[int, int],
+    given_: dict[str, dict[str, int]],
 ) -> None:
     pools = SharedCpus(shared, best_effort, parts, parts, shared & 1)
     kubelet = KubeletRules(static=True, given=given_, default=shared, reserved=reserved)
@@ -141,7 +147,9 @@ def test_the_facts_of_a_round_read_back(
     facts = enforcement.facts(
         cpus, {"GPU-0": CardPlace("b", 5)}, None, HAMI, mounts=True, provider=LimitProvider.MPS, why_not="it is so"
     )
-    assert msgspec.json.decode(msgspec.json.encode(facts), type=Facts) == facts
+    folder = tmp_path_factory.mktemp("told")
+    assert EnforcerFiles(folder, HAMI).tell(facts) == ""
+    assert FactsReader(folder, None).read() == facts
     assert cpus.beside == {"u": ("proxy",)}
 
 
