@@ -1,6 +1,7 @@
 """koordgate as users install it: the image, the chart's Pods, their Services, and a roll-out under load."""
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -238,3 +239,40 @@ async def test_a_cluster_of_one_node_that_lost_its_power_comes_up_by_itself(clus
     await cluster.admin.create(path, pod("new", 'echo "[$NVIDIA_VISIBLE_DEVICES]"', {"nvidia.com/gpu": "1"}))
     new = await cluster.node.phase("powered", "new", "Succeeded", deadline_s=DONE_S)
     assert {share["id"] for share in allocated(new)}.isdisjoint(share["id"] for share in before)
+
+
+# With the enforcer
+
+_TOLD = Path("/var/lib/koordgate/enforcer")
+FIRST_WORDS = 'echo "$(grep Cpus_allowed_list /proc/self/status) $NVIDIA_VISIBLE_DEVICES"'
+
+
+async def test_with_the_enforcer_cpus_and_void_are_in_the_first_instruction_of_a_container(cluster: Cluster) -> None:
+    path = await namespace(cluster, "enforced")
+    await cluster.upgrade(
+        enforcement={"enabled": True, "directory": str(cluster.node.nri_socket.parent)},
+        devices={"closed": True},
+    )
+    (reporter,) = await cluster.pods("koordgate-reporter")
+    assert {one["name"]: one["ready"] for one in reporter["status"]["containerStatuses"]} == {
+        "reporter": True,
+        "enforcer": True,
+    }
+
+    async def registered() -> bool:
+        state, facts = _TOLD / "state.json", _TOLD / "facts.json"
+        return facts.exists() and state.exists() and '"runtime":"containerd' in state.read_text()
+
+    await until(registered, "the enforcer is registered, and told of the node", deadline_s=DONE_S)
+    own = pod("own", FIRST_WORDS, {"cpu": "1", "memory": "32Mi"})
+    own["metadata"]["labels"] = {"koordinator.sh/qosClass": "LSR"}
+    plain = pod("plain", FIRST_WORDS, {"cpu": "50m"})
+    plain["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    for one in (own, plain):
+        await cluster.admin.create(path, one)
+
+    found = await cluster.node.phase("enforced", "own", "Succeeded", deadline_s=DONE_S)
+    cpus = json.loads(found["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"])["cpuset"]
+    assert await cluster.node.logs("enforced", "own", "main") == f"Cpus_allowed_list:\t{cpus} void\n"
+    await cluster.node.phase("enforced", "plain", "Succeeded", deadline_s=DONE_S)
+    assert (await cluster.node.logs("enforced", "plain", "main")).endswith(" void\n")
