@@ -40,6 +40,10 @@ _DEAF: Final = (
     "(accept-nvidia-visible-devices-envvar-when-unprivileged is false in its config.toml): set that to true, or "
     f"{_SWITCH_ON_NRI}"
 )
+_LABELLED_NONE: Final = (
+    f"its label {ISOLATION_PROVIDER} is {LimitProvider.NONE}, so that nothing keeps them there: remove that label, or "
+    "let it name what is to keep them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def _limited(runtime: NodeRuntime, provider: LimitProvider, everywhere: LimitPro
     """
     keeper = KEEPERS.get(provider)
     if keeper is None:
-        return replace(way, no_limits=NOTHING_KEEPS)
+        return replace(way, no_limits=NOTHING_KEEPS if everywhere is provider else _LABELLED_NONE)
     if keeper.variables and provider is not everywhere:
         why = (
             f"its label {ISOLATION_PROVIDER} names {provider}, for which Pods have variables only where it is the "

@@ -9,6 +9,7 @@ from doctor.test_checks import device, meta, node, right_cluster, snapshot
 from msgspec import structs
 
 from allocator.vocabulary.delivery import LimitProvider
+from allocator.vocabulary.names import ISOLATION_PROVIDER
 from console.doctor.checks import examine
 from console.doctor.findings import Finding, Level
 from console.doctor.snapshot import Snapshot
@@ -43,6 +44,7 @@ def told(
     classes: tuple[str, ...] = ("nvidia",),
     limits: LimitSettings | None = None,
     reporter: dict[str, Any] | None = None,
+    isolation: dict[str, str] | None = None,
     **settings: Any,
 ) -> list[tuple[Level, str, str]]:
     cluster = right_cluster()
@@ -51,7 +53,10 @@ def told(
             **node(name),
             **meta(
                 name,
-                labels={LABEL: labels[name]} if labels and name in labels else {},
+                labels={
+                    **({LABEL: labels[name]} if labels and name in labels else {}),
+                    **({ISOLATION_PROVIDER: isolation[name]} if isolation and name in isolation else {}),
+                },
                 annotations={PROVED: proofs[name]} if proofs and name in proofs else {},
             ),
         }
@@ -200,6 +205,34 @@ def test_which_nodes_keep_memory_limits_is_told_with_the_cure(
     assert [one for one in told(nodes) if "memory limits" in one[1]] == []
 
 
+def test_nodes_whose_label_names_what_keeps_limits_are_judged_by_that() -> None:
+    ready = ENFORCED.replace('"none"', '"cgroup","noLimits":""')
+    nodes: dict[str, str | None] = {"ready": ready, "away": DEFAULT, "plain": DEFAULT}
+    labels = {"ready": "cgroup", "away": "cgroup"}
+    found = [one for one in told(nodes, isolation=labels) if "memory limits" in one[1]]
+    away = (
+        "set enforcement.enabled, and see why the container enforcer of koordgate's reporter is not ready on this node"
+    )
+    assert found == [
+        (Level.OK, "memory limits are kept on 1 node (ready)", ""),
+        (
+            Level.WARNING,
+            f"{PLACED} 1 node (away): koordgate's enforcer is not known to run there",
+            away,
+        ),
+    ]
+    by_setting = LimitSettings(LimitProvider.CGROUP)
+    without = told({"a": ready}, isolation={"a": "none"}, limits=by_setting)
+    why = f"its label {ISOLATION_PROVIDER} is none, so that nothing keeps them there"
+    assert [one for one in without if "memory limits" in one[1]] == [
+        (
+            Level.WARNING,
+            f"{PLACED} 1 node (a): {why}",
+            "remove that label, or let it name what is to keep them",
+        )
+    ]
+
+
 def test_where_the_enforcer_is_to_run_the_nodes_on_which_it_is_not_are_told() -> None:
     nodes: dict[str, str | None] = {"a": ENFORCED, "b": CLASSED}
     found = told(nodes, reporter={"enforcement": {"enabled": True}})
@@ -207,6 +240,21 @@ def test_where_the_enforcer_is_to_run_the_nodes_on_which_it_is_not_are_told() ->
     assert at_work == [
         (Level.OK, "the enforcer is at work on 1 node (a)"),
         (Level.FAILURE, "the enforcer is not at work on 1 node (b)"),
+    ]
+    idle = ENFORCED.replace('"brings":"cdi"', '"whyNot":"has no specification: let nvidia-ctk write one"')
+    later = ENFORCED.replace('"cdi"', '"dra"')
+    found_idle = told({"c": idle, "d": later}, reporter={"enforcement": {"enabled": True}})
+    assert [one for one in found_idle if "the enforcer" in one[1]] == [
+        (
+            Level.WARNING,
+            "the enforcer can bring no cards on 1 node (c): each has no specification",
+            "let nvidia-ctk write one",
+        ),
+        (
+            Level.WARNING,
+            "the enforcer can bring no cards on 1 node (d), and does not say why in words that this version knows",
+            "let webhook and reporters have the same version",
+        ),
     ]
     assert [what for _, what, _ in found if "nri (koordgate's enforcer brings them)" in what]
     assert [what for _, what, _ in told(nodes) if "enforcer is" in what] == []

@@ -10,7 +10,7 @@ from sharings import uses
 from world import POLICY, SCHEDULER, asks
 
 from allocator.vocabulary.delivery import LimitProvider
-from allocator.vocabulary.names import LIMITS
+from allocator.vocabulary.names import ISOLATION_PROVIDER, LIMITS
 from webhook import patch
 from webhook.admission.limits import LimitPolicy
 from webhook.admission.pods import PodWebhooks
@@ -49,6 +49,10 @@ def created(obj: Raw, policy: TranslationPolicy) -> Raw:
 
 def requiring(*containers: Raw, said: str = "require", **about: Any) -> Raw:
     return pod(*containers, annotations={LIMITS: said}, **about)
+
+
+def demanding(provider: str, *containers: Raw) -> Raw:
+    return pod(*containers, labels={ISOLATION_PROVIDER: provider})
 
 
 def variables(obj: Raw, name: str) -> dict[str, str]:
@@ -104,6 +108,20 @@ def test_limits_must_be_kept_where_the_author_or_the_installation_says_so(
     made = created(obj, policy)
     assert marked(made) == must
     assert variables(made, "a") == (read_by("a") if must else {})
+
+
+BY_ENFORCER = ("cgroup", "HAMi-core", "mps")
+
+
+@pytest.mark.parametrize("named", [*LimitProvider, "of-another-product"])
+@pytest.mark.parametrize("provider", LimitProvider)
+def test_a_label_that_names_a_provider_of_the_enforcers_requires_limits_where_the_enforcer_keeps_them(
+    named: str, provider: LimitProvider
+) -> None:
+    policy = replace(POLICY, limits=LimitPolicy(provider))
+    must = named in BY_ENFORCER and provider in BY_ENFORCER
+    assert marked(created(demanding(named, uses("a", 50)), policy)) == must
+    assert not marked(created(demanding(named, WHOLE), policy))  # which nobody shares
 
 
 def test_containers_with_gpus_alone_get_the_variables_in_both_spellings() -> None:

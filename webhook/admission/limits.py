@@ -28,13 +28,14 @@ class LimitPolicy:
         """Whether the limits of a Pod must be kept: its author asks for that, or the installation of its namespace.
 
         The latter holds for Pods that take a part of a GPU. One that takes whole GPUs has nobody beside it on them. So
-        does Koordinator's label for what keeps Pods on one GPU apart, where it names what keeps limits here.
+        does Koordinator's label for what keeps Pods on one GPU apart, where it names what the enforcer keeps limits by:
+        on the nodes that have the same label, that is the provider. Where the installation names nothing of the
+        enforcer's, such a label speaks of what an administrator brought by other means.
         """
         gpus = [one.ask for one in request.containers if one.ask.type.name == TYPE_GPU]
         if not gpus or request.wishes.limits or self._asked(pod):
             return bool(gpus)
-        keeper = KEEPERS.get(self.provider)
-        labelled = keeper is not None and keeper.enforcer and request.wishes.isolation == self.provider
+        labelled = _by_enforcer(self.provider) and _by_enforcer(request.wishes.isolation)
         required = labelled or not self.namespaces.isdisjoint((EVERYWHERE, namespace))
         return required and any(map(is_share, gpus))
 
@@ -65,6 +66,10 @@ class LimitPolicy:
                     yield Problem(f"{container.path}.resources", message)
                 if len(container.name) > keeper.longest_name:
                     yield Problem(f"{container.path}.name", long_name(container.name, keeper.longest_name))
+
+
+def _by_enforcer(provider: str) -> bool:
+    return any(one == provider and keeper.enforcer for one, keeper in KEEPERS.items())
 
 
 NOT_REQUIRED: Final = LimitPolicy()

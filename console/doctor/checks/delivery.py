@@ -10,7 +10,15 @@ from typing import Any, Final, NamedTuple, Self
 
 from allocator.devices.delivery import classes_help
 from allocator.devices.isolation import NOT_KNOWN
-from allocator.vocabulary.delivery import DELIVERY_LABEL, DELIVERY_PROVED, KEEPERS, Delivery, NodeDelivery, Way
+from allocator.vocabulary.delivery import (
+    DELIVERY_LABEL,
+    DELIVERY_PROVED,
+    KEEPERS,
+    Delivery,
+    EnforcerTold,
+    NodeDelivery,
+    Way,
+)
 from allocator.vocabulary.names import NVIDIA, TYPE_GPU
 from allocator.vocabulary.outcome import did_you_mean
 from allocator.wire.noderuntime import NODE_RUNTIME
@@ -69,6 +77,7 @@ _REPORTER: Final = (
     f"let koordgate's reporter of this version run there, or state the way by the Node's label {DELIVERY_LABEL}; "
     f"{_PROBE} shows whether cards arrive"
 )
+_OTHER_VERSION: Final = "let webhook and reporters have the same version"
 _WAYS: Final = {
     Delivery.ENVIRONMENT: "environment (the default runtime reads the variable)",
     Delivery.RUNTIME_CLASS: "runtimeClass {} (its runtime reads the variable)",
@@ -92,7 +101,7 @@ class CardNode:
     problem: str = ""  # why what is told of its runtime cannot be read; "" if it can
     label: str = ""  # what the Node's label says of delivery; "" if it has none
     proof: DeliveryProof | None = None  # what a Pod last showed there; None if that is not recorded
-    enforcer: bool = False  # whether the enforcer is told to be at work there
+    enforcer: EnforcerTold | None = None  # what is told of the enforcer there; None if it is not at work
 
 
 class Chosen(NamedTuple):
@@ -109,8 +118,9 @@ def delivery(snapshot: Snapshot) -> Iterator[Finding]:
     yield from shown(found)
     if (snapshot.reporter.get("enforcement") or {}).get("enabled"):
         yield from enforcing(found)
-    if snapshot.settings.limits.provider in KEEPERS:
-        yield from kept(found, required=bool(snapshot.settings.limits.require))
+    everywhere = snapshot.settings.limits.provider in KEEPERS
+    keeping = [one for one in found if everywhere or one.delivery.provider in KEEPERS]
+    yield from kept(keeping, required=bool(snapshot.settings.limits.require))
 
 
 def card_nodes(nodes: Iterable[Mapping[str, Any]], view: ClusterView) -> list[CardNode]:
@@ -125,7 +135,7 @@ def card_nodes(nodes: Iterable[Mapping[str, Any]], view: ClusterView) -> list[Ca
         problem = next((one for one in listed.problems if one.startswith(f"annotation {NODE_RUNTIME}")), "")
         label, proof = labels.get(DELIVERY_LABEL, ""), DeliveryProof.read(noted.get(DELIVERY_PROVED))
         way, told = view.snapshot(name).delivery, listed.runtime is not None
-        enforcer = listed.runtime is not None and listed.runtime.enforcer is not None
+        enforcer = listed.runtime.enforcer if listed.runtime is not None else None
         found.append(CardNode(name, way, told, problem, label, proof, enforcer))
     return sorted(found, key=lambda one: one.name)
 
@@ -219,15 +229,25 @@ def kept(nodes: Iterable[CardNode], *, required: bool) -> Iterator[Finding]:
 
 
 def enforcing(nodes: Iterable[CardNode]) -> Iterator[Finding]:
-    """Say on which nodes the enforcer, which is to run on all, is at work."""
-    there: dict[bool, list[str]] = {}
+    """Say on which nodes the enforcer, which is to run on all, is at work, and on which it can bring no cards."""
+    away: list[str] = []
+    at_work: list[str] = []
+    idle: dict[str, list[str]] = {}
     for node in nodes:
-        there.setdefault(node.enforcer, []).append(node.name)
-    if True in there:
-        yield ok(f"the enforcer is at work on {named_nodes(there[True])}")
-    if False in there:
+        told = node.enforcer
+        if told is not None and told.brings is None:
+            idle.setdefault(told.why_not, []).append(node.name)
+        else:
+            (away if told is None else at_work).append(node.name)
+    if at_work:
+        yield ok(f"the enforcer is at work on {named_nodes(at_work)}")
+    if away:
         todo = "see the Events EnforcerAway on these Nodes, and the log of the container enforcer of their reporters"
-        yield failure(f"the enforcer is not at work on {named_nodes(there[False])}", todo)
+        yield failure(f"the enforcer is not at work on {named_nodes(away)}", todo)
+    for why, names in sorted(idle.items(), key=lambda item: item[1]):
+        reason, _, todo = why.partition(": ")
+        because = f": each {reason}" if reason else ", and does not say why in words that this version knows"
+        yield warning(f"the enforcer can bring no cards on {named_nodes(names)}{because}", todo or _OTHER_VERSION)
 
 
 def _labels(nodes: Iterable[CardNode]) -> Iterator[Finding]:
