@@ -22,7 +22,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from result import close
 
 from localplane.binaries import find_or_build
@@ -30,7 +29,9 @@ from localplane.process import Process
 from localplane.replicas import this_koordgate
 from localplane.waiting import until
 from reporter import exchange
+from reporter.enforced import EnforcerFiles
 from reporter.exchange import CardPlace, Cpus, Facts
+from reporter.settings import Enforcement
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from node import images, machine
@@ -95,8 +96,7 @@ async def enforcer(folder: Path, socket: Path, facts: Facts = FACTS) -> AsyncIte
     config = folder / "enforcer.yaml"
     settings = {"roots": {"state": str(folder)}, "enforcement": {"enabled": True, "socket": str(socket)}}
     config.write_text(json.dumps(settings))
-    exchange.folder(str(folder)).mkdir()
-    (exchange.folder(str(folder)) / exchange.FACTS).write_bytes(msgspec.json.encode(facts))
+    assert EnforcerFiles(exchange.folder(str(folder)), Enforcement()).tell(facts) == ""
     argv = (*this_koordgate(), "enforcer", "--config", str(config))
     process = Process("enforcer", argv, folder / "enforcer.log", env=os.environ)
     process.start()

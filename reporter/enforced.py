@@ -36,28 +36,12 @@ class EnforcerFiles:
             problem = f"{path}: {error}; what the enforcer told before counts"
         library, pipe = self._settings.hami_core.library, self._settings.mps.pipe
         return EnforcerReading(
-            registered=self._held() and bool(self._state.runtime),
+            registered=held(self._folder) and bool(self._state.runtime),
             state=self._state,
             problem=problem,
             library=bool(library) and Path(library).is_file(),
             pipe=bool(pipe) and Path(pipe).is_dir(),
         )
-
-    def _held(self) -> bool:
-        """Whether the enforcer holds its lock."""
-        try:
-            handle = os.open(self._folder / exchange.LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        finally:
-            os.close(handle)
-        return False
 
     def tell(self, facts: Facts) -> str:
         """Write the facts if they have changed; returns why that failed, "" if it did not."""
@@ -76,3 +60,20 @@ class EnforcerFiles:
             return f"{path}: cannot be written ({error.strerror}); mount {self._folder.parent} read-write"
         self._told = data
         return ""
+
+
+def held(folder: Path) -> bool:
+    """Whether an enforcer holds the lock in the folder that it shares with the reporter."""
+    try:
+        handle = os.open(folder / exchange.LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False

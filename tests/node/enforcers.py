@@ -1,7 +1,5 @@
 """The enforcer on a real node, and Pods that are bound by hand, with the annotations that a bind writes."""
 
-import contextlib
-import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +15,9 @@ from localplane.process import Process
 from localplane.replicas import this_koordgate
 from localplane.waiting import until
 from reporter import exchange
+from reporter.enforced import EnforcerFiles, held
 from reporter.exchange import Facts, State
+from reporter.settings import Enforcement
 
 CLASS = {"koordinator.sh/qosClass": "LSR"}
 HELD_S = 60.0  # the kubelet tries again every 10 to 15 s
@@ -87,9 +87,8 @@ class Enforcer:
 
     def tell(self, **facts: Any) -> None:
         """Tell it the node's facts, as the reporter does, with some changes."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / ".facts").write_bytes(msgspec.json.encode(msgspec.structs.replace(self._facts, **facts)))
-        (self.folder / ".facts").replace(self.folder / exchange.FACTS)
+        told = msgspec.structs.replace(self._facts, **facts)
+        assert EnforcerFiles(self.folder, Enforcement()).tell(told) == ""
 
     async def start(self) -> None:
         """Start or restart it, and wait until it is registered."""
@@ -118,23 +117,10 @@ class Enforcer:
 
     @property
     def state(self) -> State:
-        try:
-            return msgspec.json.decode((self.folder / exchange.STATE).read_bytes(), type=State)
-        except FileNotFoundError:
-            return State()
+        return EnforcerFiles(self.folder, Enforcement()).read().state
 
     def log_has(self, text: str) -> bool:
         return text in self.process.log.read_text()
-
-
-def held(folder: Path) -> bool:
-    """Whether somebody holds the lock."""
-    with contextlib.suppress(FileNotFoundError), (folder / exchange.LOCK).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 class Bench:

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from node import nvidia
-from node.enforcers import HELD_S, TELL, Bench, Enforcer, held, pod
+from node.enforcers import HELD_S, TELL, Bench, Enforcer, pod
 from node.harness import Node
 
 from localplane.waiting import until
+from reporter.enforced import held
 from reporter.exchange import CardPlace, Cpus, Facts
 
 CARD = "GPU-5eed0000-0000-4000-8000-000000000001"

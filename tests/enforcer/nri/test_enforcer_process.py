@@ -15,10 +15,12 @@ import waiting
 from nri_runtime import CREATE, REMOVE, START, STOP, UPDATE, CallError, Registered, Runtime, container, pod
 
 from reporter import exchange, settings
+from reporter.enforced import EnforcerFiles, held
 from reporter.enforcer import process
 from reporter.enforcer.mirror import Mirror
 from reporter.enforcer.model import CardLimit, MpsShare
 from reporter.exchange import CardPlace, Cpus, Facts, State
+from reporter.settings import Enforcement
 
 CARD = "GPU-11111111-0000-4000-8000-000000000001"
 GIB = 2**30
@@ -94,8 +96,7 @@ class Bench:
 
     def tell(self, facts: Facts = FACTS) -> None:
         """Write the reporter's file, as it does."""
-        (self.folder / ".facts").write_bytes(msgspec.json.encode(facts))
-        (self.folder / ".facts").replace(self.folder / exchange.FACTS)
+        assert EnforcerFiles(self.folder, Enforcement()).tell(facts) == ""
 
     async def start(self, **state: Any) -> Registered:
         self.task = asyncio.create_task(process.run(settings.parse(self.text), self.node, self.until))
@@ -103,10 +104,7 @@ class Bench:
 
     @property
     def state(self) -> State:
-        try:
-            return msgspec.json.decode((self.folder / exchange.STATE).read_bytes(), type=State)
-        except FileNotFoundError:
-            return State()
+        return EnforcerFiles(self.folder, Enforcement()).read().state
 
     async def says(self, condition: Callable[[State], object]) -> State:
         """Wait until the state that it writes meets a condition."""
@@ -130,16 +128,6 @@ async def bench(tmp_path: Path, runtime: Runtime) -> AsyncIterator[Bench]:
     made = Bench(tmp_path, runtime)
     yield made
     await made.end()
-
-
-def held(folder: Path) -> bool:
-    """Whether somebody holds the lock, as the reporter finds out."""
-    with (folder / exchange.LOCK).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
 
 
 def problems(caplog: pytest.LogCaptureFixture) -> set[str]:
