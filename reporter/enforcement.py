@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from allocator.vocabulary.cputopology import format_cpuset
-from allocator.vocabulary.delivery import KEEPERS, Bringing, EnforcerTold, LimitProvider, NodeRuntime
+from allocator.vocabulary.delivery import Bringing, EnforcerTold, LimitProvider, NodeRuntime, by_enforcer
 from allocator.vocabulary.names import ISOLATION_PROVIDER, TYPE_GPU
 from reporter import exchange
 from reporter.cgroup import plan
@@ -34,7 +34,7 @@ def provider_of(node: Mapping[str, Any] | None, settings: Enforcement) -> LimitP
     live = node or {}
     label = ((live.get("metadata") or {}).get("labels") or {}).get(ISOLATION_PROVIDER)
     stated = label if not is_ours(live, _LABELS, ISOLATION_PROVIDER) else None
-    return next((one for name in (stated, settings.provider) for one in LimitProvider if one == name), _NONE)
+    return next((one for one in LimitProvider if one == stated), settings.provider)
 
 
 def no_limits(
@@ -134,13 +134,13 @@ def told(known: Facts, seen: EnforcerReading, provider: LimitProvider, why_not: 
         brings,
         "" if brings is not None else _NO_WAY,
         provider,
-        why[:_MAX_TOLD] if why is not None and _by_enforcer(provider) else None,
+        why[:_MAX_TOLD] if why is not None and by_enforcer(provider) else None,
     )
 
 
 def label(of: EnforcerTold | None, live: Mapping[str, Any] | None) -> dict[str, str]:
     """The Node's label that names what keeps limits there: while that is ready, and unless it is somebody else's."""
-    ready = of is not None and of.brings is not None and of.no_limits == "" and _by_enforcer(of.provider)
+    ready = of is not None and of.brings is not None and of.no_limits == "" and by_enforcer(of.provider)
     if of is None or not ready or live is None or not is_ours(live, _LABELS, ISOLATION_PROVIDER):
         return {}
     return {ISOLATION_PROVIDER: of.provider.value}
@@ -183,13 +183,7 @@ def remarks_by_reason(seen: EnforcerReading) -> Counter[str]:
     return Counter(one.reason if one.reason in REASONS else OTHER for one in seen.state.remarks)
 
 
-def _by_enforcer(provider: LimitProvider) -> bool:
-    keeper = KEEPERS.get(provider)
-    return keeper is not None and keeper.enforcer
-
-
 _MAX_PROBLEMS: Final = 16
-_NONE: Final = LimitProvider.NONE
 _LABELS: Final = ("metadata", "labels")
 _NO_LIBRARY: Final = (
     "it has no library of HAMi-core where the settings say: put libvgpu.so there, and state its path as "

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from allocator.vocabulary.cputopology import parse
+from allocator.vocabulary.delivery import Keeping
 
 FACTS: Final = "facts.json"
 STATE: Final = "state.json"
@@ -79,6 +80,11 @@ class CardState(msgspec.Struct, frozen=True):
     provider: str  # name of a `LimitProvider`
     keeping: str  # name of a `Keeping`
     limit: int | None = None  # bytes
+
+    @property
+    def missing(self) -> "CardState":
+        """The same, where it is not in force."""
+        return msgspec.structs.replace(self, keeping=Keeping.MISSING)
 
 
 class Remark(msgspec.Struct, frozen=True):

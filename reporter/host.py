@@ -64,12 +64,10 @@ class Host:
         )
         own = settings.runtime.own_handler is not None
         self._runtime = RuntimeFiles(settings.runtime.directories, Path(roots.cgroup), Path(roots.dev) if own else None)
-        self._enforcer = (
-            EnforcerFiles(exchange.folder(roots.state), settings.enforcement) if settings.enforcement.enabled else None
-        )
-        self._cpuset_keeper: tuple[str, CpusetKeeper] | None = (
-            None  # the kubelet's cgroup root, and what keeps cpusets below it
-        )
+        enforcement = settings.enforcement
+        self._enforcer = EnforcerFiles(exchange.folder(roots.state), enforcement) if enforcement.enabled else None
+        # the kubelet's cgroup root, and what keeps cpusets below it
+        self._cpuset_keeper: tuple[str, CpusetKeeper] | None = None
 
     def read(self, pods: Iterable[NodePod] = (), cgroup_root: str = "") -> HostReading:
         """Read everything; never raises.

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from allocator.devices.delivery import DeliveryRules
 from allocator.quantity import QuantityError, to_int
+from allocator.vocabulary.delivery import LimitProvider
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import KUBERNETES_DOMAIN, TYPE_FPGA, TYPE_GPU, TYPE_RDMA
 from koordgate.settings import Name, OwnType, Port, Seconds, Section, decode, device_types, read_text
@@ -182,7 +183,7 @@ class Enforcement(Section, frozen=True):
     closed: bool = False
     exempt_namespaces: tuple[str, ...] = ()  # those whose containers are let alone by that
     kinds: dict[Name, str] = msgspec.field(default_factory=dict)  # device type to the CDI kind of its devices
-    provider: str = "none"  # name of the `LimitProvider`, where the Node's label states none
+    provider: LimitProvider = LimitProvider.NONE  # what keeps limits, where the Node's label states nothing
     hami_core: HamiCore = HamiCore()
     mps: Mps = Mps()
 

@@ -127,7 +127,7 @@ class NodeDelivery:
         """
         named = self.classed if runtime_class == self.runtime_class else self.other
         found = named if runtime_class else self.plain
-        if not limits or found.delivery is None or self.provider not in KEEPERS or not KEEPERS[self.provider].enforcer:
+        if not limits or found.delivery is None or not by_enforcer(self.provider):
             return found
         return replace(found, delivery=Delivery.NRI, kind="", hidden=True)
 
@@ -284,6 +284,13 @@ KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {
     LimitProvider.MPS: _by_enforcer(LimitProvider.MPS, cores=True),
 }
 """What there is beside `NONE`. A provider is one entry here."""
+
+
+def by_enforcer(provider: str) -> bool:
+    """Whether this is the name of a provider that keeps its limits by the enforcer."""
+    return any(one == provider and keeper.enforcer for one, keeper in KEEPERS.items())
+
+
 LIMIT_VARIABLES: Final = tuple(sorted({variable for keeper in KEEPERS.values() for variable in keeper.variables}))
 """The variables by which any provider learns a container's limits; no author may set them."""
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from msgspec import structs
-
 from allocator.vocabulary.delivery import MIB, REQUIRED, Keeping, LimitProvider
 from allocator.vocabulary.names import (
     CORE_LIMIT_PREFIX,
@@ -237,7 +235,7 @@ def running(
     """
     made = limiter(sandbox, container, facts, rules)
     if any(mount.destination not in container.mounts for mount in made.mounts):
-        missing = {card: structs.replace(one, keeping=Keeping.MISSING) for card, one in made.kept.items()}
+        missing = {card: one.missing for card, one in made.kept.items()}
         return replace(made, kept=missing), ()
     if not made.limits:
         return made, ()

@@ -14,9 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
-from msgspec import structs
-
-from allocator.vocabulary.delivery import Keeping
 from koordgate.backoff import Backoff
 from koordgate.steady import steadily
 from reporter import exchange
@@ -263,10 +260,7 @@ class Enforcer:
         for identity, cards in kept.items():
             own = [one for one in limits if identity in one.cgroup] or limits
             lost = {one.card for one in own if one in failed}
-            self._kept[identity] = {
-                card: structs.replace(one, keeping=Keeping.MISSING) if card in lost else one
-                for card, one in cards.items()
-            }
+            self._kept[identity] = {card: one.missing if card in lost else one for card, one in cards.items()}
         if kept:
             self.writer.changed()
 
@@ -297,10 +291,7 @@ class Enforcer:
 
 
 def _missing(kept: Mapping[str, Mapping[str, CardState]]) -> dict[str, dict[str, CardState]]:
-    return {
-        identity: {card: structs.replace(one, keeping=Keeping.MISSING) for card, one in cards.items()}
-        for identity, cards in kept.items()
-    }
+    return {identity: {card: one.missing for card, one in cards.items()} for identity, cards in kept.items()}
 
 
 async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: asyncio.Event) -> None:

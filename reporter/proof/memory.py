@@ -2,8 +2,8 @@
 
 The bind decides a limit, NVIDIA's hook or the enforcer gives it to the driver as the container is created, and the
 driver keeps it. What the driver says of a container's cgroup is compared with what was decided. Of library and daemon
-it says nothing: there the enforcer's word counts. Where the driver does not count a
-container's memory, that of its processes is summed up.
+it says nothing: there the enforcer's word counts. Where the driver does not count a container's memory, that of its
+processes is summed up.
 """
 
 from collections import defaultdict

@@ -8,7 +8,7 @@ from allocator.devices.isolation import is_share
 from allocator.memorylimits import long_name
 from allocator.request.devices import PodReading
 from allocator.vocabulary.asks import PodRequest
-from allocator.vocabulary.delivery import KEEPERS, MIB, NOTHING_KEEPS, LimitProvider
+from allocator.vocabulary.delivery import KEEPERS, MIB, NOTHING_KEEPS, LimitProvider, by_enforcer
 from allocator.vocabulary.names import GPU_MEMORY, LIMITS, NVIDIA, TYPE_GPU
 from allocator.vocabulary.outcome import Problem
 from allocator.wire.strict import annotation_path
@@ -35,7 +35,7 @@ class LimitPolicy:
         gpus = [one.ask for one in request.containers if one.ask.type.name == TYPE_GPU]
         if not gpus or request.wishes.limits or self._asked(pod):
             return bool(gpus)
-        labelled = _by_enforcer(self.provider) and _by_enforcer(request.wishes.isolation)
+        labelled = by_enforcer(self.provider) and by_enforcer(request.wishes.isolation)
         required = labelled or not self.namespaces.isdisjoint((EVERYWHERE, namespace))
         return required and any(map(is_share, gpus))
 
@@ -66,10 +66,6 @@ class LimitPolicy:
                     yield Problem(f"{container.path}.resources", message)
                 if len(container.name) > keeper.longest_name:
                     yield Problem(f"{container.path}.name", long_name(container.name, keeper.longest_name))
-
-
-def _by_enforcer(provider: str) -> bool:
-    return any(one == provider and keeper.enforcer for one, keeper in KEEPERS.items())
 
 
 NOT_REQUIRED: Final = LimitPolicy()

@@ -46,7 +46,7 @@ from reporter.round.messages import (
 )
 from reporter.settings import Enforcement, HamiCore
 
-HAMI = Enforcement(enabled=True, provider="HAMi-core", hami_core=HamiCore("/opt/libvgpu.so"))
+HAMI = Enforcement(enabled=True, provider=LimitProvider.HAMI_CORE, hami_core=HamiCore("/opt/libvgpu.so"))
 READY = EnforcerReading(registered=True, state=State(runtime="containerd 2.2", limits=""), library=True)
 KINDS = Facts(kinds={"gpu": "nvidia.com/gpu"})
 
