@@ -133,6 +133,7 @@ class Enforcer:
             self._forget(container.id)
             raise
         except Exception as error:  # noqa: BLE001 whatever it is, the runtime waits
+            self._forget(container.id)  # No answer tells anybody to make room for it.
             self._failed(sandbox, container, error)
             return Edits(), ()
         return answer.edits, answer.updates

@@ -24,6 +24,7 @@ from reporter.settings import Enforcement
 
 CARD = "GPU-11111111-0000-4000-8000-000000000001"
 GIB = 2**30
+BURSTABLE = {"cgroup_parent": "/kubepods/burstable/podx"}
 HALF = {
     "visible-devices.koordgate.io/main": "void",
     "nri.koordgate.io/main": CARD,
@@ -316,6 +317,28 @@ async def test_a_bug_refuses_who_holds_cards_and_lets_all_others_through(bench, 
             await there.call(call, pod=card_pod(SHOWN), container=container())
         await there.call(call, pod=pod("q"), container=container(of="q"))
     assert not (await there.call(UPDATE, pod=pod("q"), container=container(of="q"))).update
+
+
+async def test_after_a_bug_whoever_was_to_make_room_is_asked_again(bench, monkeypatch) -> None:
+    bench.tell()
+    shared = container(of="q", linux={"resources": {"cpu": {"cpus": "0-3"}}}, pid=1)
+    there = await bench.start(pods=[pod("q", linux=BURSTABLE)], containers=[shared])
+    own = {
+        "linux": BURSTABLE,
+        "labels": {"koordinator.sh/qosClass": "LSR"},
+        "annotations": {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2"}'},
+    }
+
+    async def bug(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(process.Enforcer, "_limited", bug)
+        unedited = await there.call(CREATE, pod=pod("p", **own), container=container(of="p"))
+    assert not unedited.update
+
+    answer = await there.call(CREATE, pod=pod("r", linux=BURSTABLE), container=container(of="r"))
+    assert [(one.container_id, one.linux.resources.cpu.cpus) for one in answer.update] == [("q-main", "0-1,3")]
 
 
 async def test_containers_that_run_are_limited_after_it_has_registered(bench) -> None:
