@@ -12,7 +12,7 @@ import yaml
 FOLDER: Final = Path(__file__).parents[1] / "charts" / "koordgate"
 _KEY: Final = re.compile(r"( *)([A-Za-z][\w-]*):(?: |$)")
 _COMMENT: Final = re.compile(r" *# (\S.*)")  # two spaces after the mark: an example in YAML, which is passed over
-_PAGE: Final = re.compile(r"\bdocs/([a-z-]+\.md)\b")
+_PAGE: Final = re.compile(r"\bdocs/([a-z]+/)([a-z-]+\.md)\b")
 
 
 @dataclass
@@ -96,7 +96,7 @@ def table(text: str) -> str:
         if not comment:
             raise ValueError(f"charts/koordgate/values.yaml: {names} has no comment above it")
         defaults = ", ".join(f"`{_default(values, key.path)}`" for key in keys if not key.described)
-        meaning = _PAGE.sub(r"[\1](../../docs/\1)", comment).replace("|", "\\|")
+        meaning = _PAGE.sub(r"[\2](../../docs/\1\2)", comment).replace("|", "\\|")
         lines.append(f"| {names} | {defaults} | {meaning} |")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from koordgate import cli
 
-PAGE: Final = Path(__file__).parent / "commands.md"
+PAGE: Final = Path(__file__).parent / "reference" / "commands.md"
 _HEAD: Final = """\
 # Commands
 

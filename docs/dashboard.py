@@ -173,7 +173,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             {"{{path}} {{reason}}": "sum by (path, reason) (rate(koordgate_refusals_total[5m])) > 0"},
             "ops",
             columns=12,
-            text="docs/metrics.md says what each reason means.",
+            text="docs/operate/metrics.md says what each reason means.",
         ),
         Panel(
             "Quotas, used of what they limit",
@@ -213,7 +213,7 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 "mismatch: {{kind}}": "sum by (kind) (koordgate_reporter_mismatches) > 0",
                 "reporters' problems": "sum(koordgate_reporter_problems)",
             },
-            text="docs/operations.md says what to do about each.",
+            text="docs/operate/operations.md says what to do about each.",
         ),
         Panel(
             "Devices out of service",

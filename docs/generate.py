@@ -23,7 +23,7 @@ import refusals
 
 RULES: Final = DOCS.parent / "charts" / "koordgate" / "templates" / "prometheusrule.yaml"
 DASHBOARD: Final = DOCS.parent / "charts" / "koordgate" / "files" / "dashboard.json"
-PAGE: Final = DOCS / "metrics.md"
+PAGE: Final = DOCS / "operate" / "metrics.md"
 CHART: Final = chartvalues.FOLDER / "README.md"
 _BEGIN: Final = "<!-- generated: {} -->\n"
 _END: Final = "<!-- end -->\n"

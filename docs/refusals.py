@@ -13,7 +13,7 @@ from typing import Final
 import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGE: Final = ROOT / "docs" / "troubleshooting.md"
+PAGE: Final = ROOT / "docs" / "operate" / "troubleshooting.md"
 REMEDIES: Final = ROOT / "docs" / "remedies.yaml"
 # Of each part of the page, the sources of its texts. Files that are named make all their texts; of folders those count
 # that are handed to what makes a refusal.

@@ -11,10 +11,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 ELSEWHERE: Final = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
-    "charts/koordgate/README.md": "chart.md",
-    "examples/recipes/README.md": "recipes.md",
+    "CONTRIBUTING.md": "develop/contributing.md",
+    "SECURITY.md": "develop/security.md",
+    "charts/koordgate/README.md": "reference/chart.md",
+    "examples/recipes/README.md": "use/recipes.md",
 }
 RECIPES: Final = "examples/recipes"
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
@@ -24,6 +24,7 @@ _FENCE: Final = re.compile(r" *```")
 
 def relinked(markdown: str, source: str) -> str:
     """Write the links of a page, which lead from file to file of the tree, as links of the site."""
+    folder = posixpath.dirname(_place(source)) or "."
 
     def link(match: re.Match[str]) -> str:
         image, text, target = match.groups()
@@ -33,7 +34,7 @@ def relinked(markdown: str, source: str) -> str:
         within = _within(source, path)
         if (ROOT / within).is_dir():
             return text
-        return f"{image}[{text}]({_place(within)}{mark}{anchor})"
+        return f"{image}[{text}]({posixpath.relpath(_place(within), folder)}{mark}{anchor})"
 
     return "".join(line if fenced else _LINK.sub(link, line) for line, fenced in _lines(_whole(markdown)))
 

@@ -469,7 +469,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="settings (YAML); see docs/settings.md"
+        "--config", type=Path, required=True, metavar="FILE", help="settings (YAML); see docs/reference/settings.md"
     )
     parser.add_argument("--check", action="store_true", help="check the settings, and exit")
 

@@ -3,8 +3,8 @@
 Every installation reads `DIALECTS`; of other products' dialects (`PEERS`), each is off until the settings turn it on.
 Admission, the check that a Pod uses one dialect only, the view of Pods and the chart's match conditions all use these
 tables. What a name means follows the product's own sources, which each entry cites by repository and file;
-docs/dialects.md says where koordgate differs. A further dialect needs only one more entry here, and `make generate`. A
-type that the settings declare brings a dialect of its own.
+docs/reference/dialects.md says where koordgate differs. A further dialect needs only one more entry here, and `make
+generate`. A type that the settings declare brings a dialect of its own.
 """
 
 from collections.abc import Iterable, Mapping

@@ -61,7 +61,7 @@ def devices_table(reports: Iterable[NodeReport]) -> Table:
 
 
 def document(reports: Iterable[NodeReport], types: DeviceTypes) -> Raw:
-    """Nodes as data (docs/kubectl.md): their entries as in the device map, and counts of all devices."""
+    """Nodes as data (docs/operate/kubectl.md): their entries as in the device map, and counts of all devices."""
     shown = list(reports)
     count = summary(device for report in shown for device in report.devices)
     return {

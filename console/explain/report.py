@@ -224,7 +224,8 @@ def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> It
     if verdict.fits:
         yield f"Node {verdict.name}: it fits"
     else:
-        yield f"Node {verdict.name} (lack {verdict.lack}: percent of a device, CPU or amount; see docs/explain.md)"
+        unit = "percent of a device, CPU or amount; see docs/operate/explain.md"
+        yield f"Node {verdict.name} (lack {verdict.lack}: {unit})"
     for reason in verdict.reasons:
         yield f"  {reason.by}: {_line(reason.text)}"
     shown = node.cards if everything else node.cards[:_MAX_CARDS]

@@ -594,7 +594,8 @@ class ApiPlugins:
                 self._told.add(about)
                 self._note(
                     f"LimitRange {metadata['namespace']}/{one.by} adds {one.resource} {one.amount} to containers that "
-                    f"do not state it, such as {one.container} of Pod {metadata['name']} (docs/quotas.md, LimitRanges)"
+                    f"do not state it, such as {one.container} of Pod {metadata['name']} "
+                    "(docs/use/quotas.md, LimitRanges)"
                 )
         return self.priorities.write(pod), added
 

@@ -29,7 +29,7 @@ from webhook import settings
 from webhook.settings import WebhookSettings
 
 _PROGRAM: Final = "koordgate"
-_PAGES: Final = ("first-hour.md", "concepts.md", "install.md")
+_PAGES: Final = ("start/first-hour.md", "start/concepts.md", "install/install.md")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ still to come. All of them embed Kubernetes' Pod template, a mapping with a Pod'
 
 Offline no API server checks an object. A list in place of an object would look like a bug in koordgate, and a Pod whose
 `resources` are misspelt would ask for nothing. `fields.json` follows from Kubernetes' OpenAPI (`docs/podfields.py`). Of
-values only those are compared that people often get wrong and on which devices depend (docs/limits.md).
+values only those are compared that people often get wrong and on which devices depend (docs/reference/limits.md).
 """
 
 import copy

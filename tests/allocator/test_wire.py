@@ -823,7 +823,7 @@ def test_a_node_allocation_is_written_sorted_by_uid() -> None:
 
 
 def test_a_record_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
-    """A replica of the version before reads it beside newer ones: docs/upgrade.md."""
+    """A replica of the version before reads it beside newer ones: docs/install/upgrade.md."""
     cpus: dict[str, Any] = {
         "qosClass": "LSR",
         "cpuset": "0-1",

@@ -42,7 +42,7 @@ def queries() -> dict[str, str]:
         for target in panel.get("targets", ())
     }
     found |= {f"alert {name}": expr for name, expr in alerts()}
-    section = (DOCS / "metrics.md").read_text().partition("## Questions")[2].partition("\n## ")[0]
+    section = (DOCS / "operate" / "metrics.md").read_text().partition("## Questions")[2].partition("\n## ")[0]
     return found | {f"page {query}": query for query in re.findall(r"\| `([^`]+)`", section)}
 
 

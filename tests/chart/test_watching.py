@@ -17,7 +17,7 @@ from localplane.binaries import Binaries
 from reporter.metrics import ReporterMetrics
 
 DOCS = Path(chart.__file__).parents[1] / "docs"
-PAGE = DOCS / "metrics.md"
+PAGE = DOCS / "operate" / "metrics.md"
 _NAME = re.compile(r"\bkoordgate_[a-z_]+")
 
 

@@ -76,7 +76,7 @@ async def test_the_columns_say_what_a_node_has_and_what_is_held(
 async def test_an_older_definition_is_upgraded_in_place_and_keeps_the_objects(
     plane: ControlPlane, admin: AdminClient, installed: list[JsonObject]
 ) -> None:
-    """Helm upgrades no definition: docs/upgrade.md applies them. What an older one could not show is shown then."""
+    """Helm upgrades no definition: docs/install/upgrade.md applies them. What an older one could not show is shown."""
     new = chart.find(installed, "CustomResourceDefinition", "nodeallocations.koordgate.io")
     old = copy.deepcopy(new)
     (version,) = old["spec"]["versions"]

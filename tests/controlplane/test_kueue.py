@@ -1,4 +1,4 @@
-"""A real Kueue in front of koordgate: what its queues count of Jobs and of Pods, as docs/quotas.md says."""
+"""A real Kueue in front of koordgate: what its queues count of Jobs and of Pods, as docs/use/quotas.md says."""
 
 import asyncio
 import itertools

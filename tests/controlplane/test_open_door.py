@@ -14,7 +14,7 @@ from localplane.binaries import find_or_build
 from localplane.plane import ControlPlane
 from localplane.waiting import until
 
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "operate" / "operations.md"
 _SECTION = "### Opening the door by hand"
 CPU, GPU = {"cpu": "100m"}, {"nvidia.com/gpu": "1"}
 

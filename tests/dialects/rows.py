@@ -40,7 +40,7 @@ class Row:
         refused: part of the refusal; "" if it is admitted.
         warned: part of a warning; "" if there is none.
         source: the product's file and function, or test, that the row follows; "ours" where koordgate differs on
-            purpose, which docs/dialects.md tells.
+            purpose, which docs/reference/dialects.md tells.
         init: limits of init containers i, j, ...
         sidecars: limits of sidecars s, t, ...
         annotations: of the Pod.

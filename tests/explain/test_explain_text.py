@@ -39,7 +39,7 @@ NODES  WHY NOT                                    SAYS            WHICH
 1      1 GPU fits 2 x (core 100 %, memory 100 %)  koordgate       near
 1      the node is cordoned (spec.unschedulable)  kube-scheduler  far
 
-Node near (lack 50: percent of a device, CPU or amount; see docs/explain.md)
+Node near (lack 50: percent of a device, CPU or amount; see docs/operate/explain.md)
   koordgate: container main asks 2 x (core 100 %, memory 100 %); 1 of 2 GPUs can hold it; the most free is gpu 1 with \
 core 100 %, memory 100 % (80Gi)
   gpu 0 GPU-near-0: core 50 %, memory 50 % (40Gi) free, core 100 %, memory 100 % (80Gi) asked; held by team/small

@@ -1,4 +1,4 @@
-"""docs/annotations.md names every annotation and label that is declared, and its tables and examples are true."""
+"""The page about names has every annotation and label that is declared, and its tables and examples are true."""
 
 import importlib
 import json
@@ -37,7 +37,7 @@ from console.doctor.reader import NODE_KEYS
 from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 
-TEXT = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "annotations.md").read_text(encoding="utf-8")
 KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s\.io)/[A-Za-z.-]*")
 
 

@@ -11,7 +11,7 @@ VALUES = """\
 # How many.
 replicas: 2
 
-# Who may call: see docs/limits.md.
+# Who may call: see docs/reference/limits.md.
 calls:
   # true | false
   enabled: auto
@@ -31,7 +31,7 @@ TABLE = """\
 | key | default | meaning |
 |---|---|---|
 | `replicas` | `2` | How many. |
-| `calls` |  | Who may call: see [limits.md](../../docs/limits.md). |
+| `calls` |  | Who may call: see [limits.md](../../docs/reference/limits.md). |
 | `calls.enabled`, `calls.peers` | `auto`, `[]` | true \\| false |
 | `calls.deep.share` | `50` | In percent. |
 | `devices` | `{"gpu": 1}` | Devices. |

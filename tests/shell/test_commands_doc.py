@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     (
         *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         ROOT / "charts" / "koordgate" / "README.md",
         ROOT / "examples" / "recipes" / "README.md",
     )
@@ -151,7 +151,7 @@ def ran(script: str, at: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_first_hour_runs_as_it_is_written(tmp_path: Path) -> None:
     at = folder(tmp_path)
-    done = ran("\n".join(blocks(ROOT / "docs" / "first-hour.md", {"sh"})), at)
+    done = ran("\n".join(blocks(ROOT / "docs" / "start" / "first-hour.md", {"sh"})), at)
     assert done.returncode == 0, done.stderr
     assert "gpu 150 is over 100, where only multiples of 100 are whole devices; ask 100 or 200" in done.stdout
     assert "scheduling.koordinator.sh/device-allocated" in done.stdout
@@ -169,7 +169,7 @@ OFFLINE = [
 
 
 def test_there_are_blocks_that_run_offline() -> None:
-    assert {"README.md", "docs/cpus.md", "examples/recipes/README.md"} <= {page for page, _ in OFFLINE}
+    assert {"README.md", "docs/use/cpus.md", "examples/recipes/README.md"} <= {page for page, _ in OFFLINE}
 
 
 @pytest.mark.parametrize(("page", "block"), OFFLINE, ids=lambda value: " ".join(value.split())[:60])
@@ -182,7 +182,7 @@ def test_each_block_that_needs_no_cluster_runs(page: str, block: str, tmp_path: 
 
 SHOWN = [
     (line.removeprefix("$ "), printed)
-    for block in blocks(ROOT / "docs" / "packing.md", {""})
+    for block in blocks(ROOT / "docs" / "operate" / "packing.md", {""})
     if block.startswith("$ koordgate ")
     for line, _, printed in [block.partition("\n")]
 ]

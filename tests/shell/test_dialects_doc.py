@@ -1,4 +1,4 @@
-"""docs/dialects.md names every dialect, its names and units, and its examples are right."""
+"""docs/reference/dialects.md names every dialect, its names and units, and its examples are right."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from allocator.request.unread import FOREIGN
 from allocator.vocabulary.dialects import PEERS, Term
 from webhook.settings import parse, types_of
 
-TEXT = (Path(__file__).parents[2] / "docs" / "dialects.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "dialects.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in TEXT.split("## All names")[1].split("\n## ")[0].splitlines()

@@ -16,7 +16,7 @@ PACKAGES = ("allocator", "koordgate", "webhook", "reporter")
 DOCUMENTS = sorted(
     (
         *ROOT.glob("*.md"),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         ROOT / "charts" / "koordgate" / "README.md",
         ROOT / "examples" / "recipes" / "README.md",
     ),
@@ -85,7 +85,7 @@ def test_each_make_target_exists(document: Path) -> None:
 
 SOURCES = {
     part.split("\n", 1)[0]: " ".join(part.split("\n", 1)[1].split())
-    for part in re.split(r"^## ", text("docs/sources.md"), flags=re.MULTILINE)[1:]
+    for part in re.split(r"^## ", text("docs/develop/sources.md"), flags=re.MULTILINE)[1:]
 }
 NAME = re.compile(r"\b(?:device|CPU|GPU|NUMA) proposal\b|\bFLIP-\d+|\bVolcano GPU sharing\b|\bpatent\b", re.IGNORECASE)
 CITED = re.compile(r'\b(device proposal|CPU proposal|FLIP-53), ((?:"[^"]+"(?:,? and |, )?)+)', re.IGNORECASE)
@@ -95,7 +95,7 @@ def citing() -> list[Path]:
     """Code, tests, charts, examples and documents, but not the list of sources itself."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines() if name.endswith((".py", ".md", ".yaml", ".tpl"))]
-    return [file for file in files if file.exists() and file not in {ROOT / "docs/sources.md", Path(__file__)}]
+    return [file for file in files if file.exists() and file not in {ROOT / "docs/develop/sources.md", Path(__file__)}]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_each_section_that_is_cited_is_listed(citations: dict[str, str]) -> None
 
 def rooms() -> dict[str, str]:
     """Path to description of everything that the architecture's listing names."""
-    section = text("docs/architecture.md").split("\n## Rooms\n")[1].split("\n## ")[0]
+    section = text("docs/develop/architecture.md").split("\n## Rooms\n")[1].split("\n## ")[0]
     found: dict[str, str] = {}
     above = ""
     for line in section.split("```")[1].strip("\n").splitlines():
@@ -159,7 +159,7 @@ def test_every_room_is_listed() -> None:
 
 
 def commands_of_simulate_page() -> list[str]:
-    found = re.findall(r"^koordgate (simulate (?:.*\\\n)*.*)$", text("docs/simulate.md"), re.MULTILINE)
+    found = re.findall(r"^koordgate (simulate (?:.*\\\n)*.*)$", text("docs/operate/simulate.md"), re.MULTILINE)
     own = [" ".join(command.replace("\\\n", " ").split()) for command in found if "examples/" in command]
     assert own
     return own

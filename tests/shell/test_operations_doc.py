@@ -1,10 +1,10 @@
-"""docs/operations.md has an entry for each alert of the chart."""
+"""docs/operate/operations.md has an entry for each alert of the chart."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
 RULES = (ROOT / "charts" / "koordgate" / "templates" / "prometheusrule.yaml").read_text(encoding="utf-8")
 ALERTS = re.findall(r"- alert: (\w+)", RULES)
 

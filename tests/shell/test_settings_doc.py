@@ -1,4 +1,4 @@
-"""docs/settings.md and docs/reporter.md name every key of their commands with its default."""
+"""docs/reference/settings.md and docs/reference/reporter.md name every key of their commands with its default."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ class Document:
 
 DOCUMENTS = (
     Document(
-        "settings.md",
+        "reference/settings.md",
         webhook.WebhookSettings(),
         webhook.parse,
         {
@@ -77,7 +77,7 @@ DOCUMENTS = (
             "dialects.NAME": DialectSettings,
         },
     ),
-    Document("reporter.md", reporter.ReporterSettings(), reporter.parse, {"devices.pci[]": reporter.PciType}),
+    Document("reference/reporter.md", reporter.ReporterSettings(), reporter.parse, {"devices.pci[]": reporter.PciType}),
 )
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
 

@@ -1,4 +1,4 @@
-"""docs/shares.md: its figures are what containers get, and its examples are right."""
+"""docs/use/shares.md: its figures are what containers get, and its examples are right."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from allocator.wire.allocatehint import DEVICE_ALLOCATE_HINT
 from allocator.wire.podallocated import read_quotas
 from allocator.wire.podannotations import read_sharing
 
-TEXT = (Path(__file__).parents[2] / "docs" / "shares.md").read_text(encoding="utf-8")
-PAGE = (Path(__file__).parents[2] / "docs" / "annotations.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "use" / "shares.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "annotations.md").read_text(encoding="utf-8")
 
 
 FIGURES = {

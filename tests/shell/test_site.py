@@ -47,7 +47,9 @@ def navigation() -> list[str]:
 
 
 def test_each_page_is_in_the_navigation_once() -> None:
-    written = {path.name for path in (ROOT / "docs").glob("*.md")} | set(pages.ELSEWHERE.values())
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | set(
+        pages.ELSEWHERE.values()
+    )
     assert len(navigation()) == len(set(navigation()))
     assert set(navigation()) == written
 
@@ -65,16 +67,19 @@ def test_it_is_built_strictly_and_loads_nothing_from_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("source", "written", "made"),
     [
-        ("docs/a.md", "[b](limits.md#x)", "[b](limits.md#x)"),
-        ("docs/a.md", "[b](../CHANGELOG.md)", "[b](changelog.md)"),
-        ("docs/a.md", "[b](../charts/koordgate/README.md#values)", "[b](chart.md#values)"),
-        ("charts/koordgate/README.md", "[b](../../docs/map.md)", "[b](map.md)"),
-        ("README.md", "![m](docs/map.png)", "![m](map.png)"),
+        ("docs/use/a.md", "[b](b.md#x)", "[b](b.md#x)"),
+        ("docs/use/a.md", "[b](../reference/limits.md#x)", "[b](../reference/limits.md#x)"),
+        ("docs/use/a.md", "[b](../../CHANGELOG.md)", "[b](../changelog.md)"),
+        ("docs/use/a.md", "[b](../../charts/koordgate/README.md#values)", "[b](../reference/chart.md#values)"),
+        ("docs/reference/a.md", "[b](../../charts/koordgate/README.md)", "[b](chart.md)"),
+        ("charts/koordgate/README.md", "[b](../../docs/operate/map.md)", "[b](../operate/map.md)"),
+        ("README.md", "![m](docs/operate/map.png)", "![m](operate/map.png)"),
         ("README.md", "[e](examples/cluster.yaml)", "[e](files/examples/cluster.yaml)"),
-        ("docs/a.md", "the [examples](../examples)", "the examples"),
-        ("docs/a.md", "[b](https://example.com/x.md)", "[b](https://example.com/x.md)"),
-        ("docs/a.md", "see [two\nwords](../README.md)", "see [two words](index.md)"),
-        ("docs/a.md", "```\n[b](../README.md)\n```", "```\n[b](../README.md)\n```"),
+        ("docs/use/a.md", "[e](../../examples/cluster.yaml)", "[e](../files/examples/cluster.yaml)"),
+        ("docs/use/a.md", "the [examples](../../examples)", "the examples"),
+        ("docs/use/a.md", "[b](https://example.com/x.md)", "[b](https://example.com/x.md)"),
+        ("docs/use/a.md", "see [two\nwords](../../README.md)", "see [two words](../index.md)"),
+        ("docs/use/a.md", "```\n[b](../../README.md)\n```", "```\n[b](../../README.md)\n```"),
     ],
 )
 def test_links_of_the_tree_become_links_of_the_site(source: str, written: str, made: str) -> None:
@@ -131,7 +136,7 @@ def test_no_docstring_counts_as_a_refusal() -> None:
 
 @pytest.mark.parametrize("part", refusals.PARTS)
 def test_each_refusal_has_an_entry(part: str) -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (refusals.PAGE).read_text()
     assert [text for text in refusals.texts(part) if f"| `{text}` | " not in page] == []
 
 

@@ -243,10 +243,10 @@ async def test_a_device_is_cordoned_and_put_back_by_each_of_its_names(
     assert cordoned(cluster, "n2") is None
 
 
-# docs/kubectl.md
+# docs/operate/kubectl.md
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl.md").read_text(encoding="utf-8")
-MAP = (Path(__file__).resolve().parents[2] / "docs" / "map.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operate" / "kubectl.md").read_text(encoding="utf-8")
+MAP = (Path(__file__).resolve().parents[2] / "docs" / "operate" / "map.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

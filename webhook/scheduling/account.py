@@ -1,6 +1,6 @@
 """What the audit log says of a bind: what the Pod was given, where, by which preference and for what reason (pure).
 
-The API server puts the webhook's name before each key. docs/operations.md lists them.
+The API server puts the webhook's name before each key. docs/operate/operations.md lists them.
 """
 
 from enum import StrEnum

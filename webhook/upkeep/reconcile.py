@@ -8,8 +8,8 @@ The same is asked of both events, of a Pod's end and of a holding that is seen f
 second finds the other. Where a Pod is not known here, or where nothing is seen of its bind, the API server is asked.
 
 A bind that was answered may still be performed: what it was answered with is marked first, and released a grace later.
-docs/architecture.md argues both steps. What a Pod of a gang that is bound as a whole was given is held for it again
-then: the others may be bound already, and the gang would be half without this room.
+docs/develop/architecture.md argues both steps. What a Pod of a gang that is bound as a whole was given is held for it
+again then: the others may be bound already, and the gang would be half without this room.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """What is free in the cluster by what it is worth to the typical requests, for people who watch it.
 
 It says how much of what is free nobody could use now, and why: whether Pods would need more CPU and memory on the
-nodes (docs/packing.md, `headroom`), or whether too little is left of the devices. Nothing decides by it, so it is
-computed when somebody asks, and assumed placements do not count.
+nodes (docs/operate/packing.md, `headroom`), or whether too little is left of the devices. Nothing decides by it, so it
+is computed when somebody asks, and assumed placements do not count.
 """
 
 import asyncio

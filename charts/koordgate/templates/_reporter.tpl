@@ -109,7 +109,7 @@ devices:
   pci:
     {{- .Values.reporter.pci | toYaml | nindent 4 }}
 {{- if hasKey .Values.reporter.cpus "takeOver" }}
-{{- fail "reporter.cpus.takeOver is no longer there: set it to undo with the version that you have, restart the kubelets, then leave it out; enforcement.enabled does what it was for (docs/upgrade.md)" }}
+{{- fail "reporter.cpus.takeOver is no longer there: set it to undo with the version that you have, restart the kubelets, then leave it out; enforcement.enabled does what it was for (docs/install/upgrade.md)" }}
 {{- end }}
 cpus:
   enforce: {{ .Values.reporter.cpus.enforce }}

@@ -64,7 +64,8 @@ def definitions(snapshot: Snapshot) -> Iterator[Finding]:
             todo = "kubectl apply --server-side -f crds/ of this version's chart"
             yield failure(f"the definition {name} does not serve {', '.join(missing)}", todo)
         elif _from_chart(found) and not _covers(found["spec"], ours["spec"]):
-            todo = "kubectl apply --server-side --force-conflicts -f crds/ of this version's chart (docs/upgrade.md)"
+            command = "kubectl apply --server-side --force-conflicts -f crds/"
+            todo = f"{command} of this version's chart (docs/install/upgrade.md)"
             yield warning(f"the definition {name} is not that of this version's chart", todo)
         else:
             fine.append(name)
@@ -178,7 +179,7 @@ _PRESENT: Final = {
     "mutating": ("bindings.mutate.koordgate.io", "pods.mutate.koordgate.io", "updates.mutate.koordgate.io"),
     "validating": ("bindings.validate.koordgate.io", "guard.validate.koordgate.io", "pods.validate.koordgate.io"),
 }
-# An administrator may have opened those of Pods by hand, while no replica answered (docs/operations.md).
+# An administrator may have opened those of Pods by hand, while no replica answered (docs/operate/operations.md).
 _MUST_FAIL: Final = tuple(
     f"{about}.{step}.koordgate.io" for about in ("bindings", "pods") for step in ("mutate", "validate")
 )
@@ -287,7 +288,7 @@ def _taints(mode: str, short: list[str], nodes: int) -> Finding:
     if mode == "taint":
         if not short or len(short) < nodes:
             return ok(f"{has} (headroom.mode taint)")
-        todo = "add nodes without devices, or set a lower headroom.taintBelowPercent (docs/packing.md)"
+        todo = "add nodes without devices, or set a lower headroom.taintBelowPercent (docs/operate/packing.md)"
         return warning(f"all {nodes} nodes have the taint {HEADROOM}: it keeps no Pod away from any", todo)
     if mode == "remove":
         if not short:

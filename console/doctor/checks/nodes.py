@@ -48,7 +48,7 @@ def misspelt(snapshot: Snapshot) -> Iterator[Finding]:
         for what in node["misspelt"]:
             wrong.setdefault(what, []).append(name)
     for what, names in islice(sorted(wrong.items()), _MAX_TOLD):
-        yield warning(f"{what} on {listed(names)}", "correct the key (docs/annotations.md, Labels of a Node)")
+        yield warning(f"{what} on {listed(names)}", "correct the key (docs/reference/annotations.md, Labels of a Node)")
 
 
 def fresh(snapshot: Snapshot) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
         if (text := one["metadata"]["annotations"].get(CPU_MANAGER_POLICY)) is not None
     )
     if stated["static"]:
-        todo = "set cpuManagerPolicy: none, or enforcement.enabled (docs/enforcement.md)"
+        todo = "set cpuManagerPolicy: none, or enforcement.enabled (docs/operate/enforcement.md)"
         yield warning(f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
     elif stated:
         yield ok(f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")
@@ -179,7 +179,8 @@ def told(snapshot: Snapshot) -> Iterator[Finding]:
         name = min(about)
         what = f"{reason} about {counted(len(about), 'object')}: {listed(list(about))}; {name}: {about[name]}"
         tell = warning if reason == _UNREADABLE else failure
-        yield tell(what, f"docs/operations.md, {reason}; half an hour after it is mended nothing is told any more")
+        page = f"docs/operate/operations.md, {reason}"
+        yield tell(what, f"{page}; half an hour after it is mended nothing is told any more")
     if not recent:
         yield ok(f"no replica has told of wrong devices or Pods within {TOLD_AGAIN_S // 60} minutes")
 

@@ -345,7 +345,7 @@ def quotas(snapshot: Snapshot) -> Iterator[Finding]:
     covered, open_ = _compared(snapshot.of("quotas").items, snapshot.settings)
     if open_ and not snapshot.settings.quota.enabled:
         what = f"{len(open_)} quotas name devices and count no translated Pod: {listed(open_)}"
-        yield warning(what, "set quota.enabled: true (docs/quotas.md)")
+        yield warning(what, "set quota.enabled: true (docs/use/quotas.md)")
     elif open_:
         what = f"{len(open_)} quotas name devices and have no right mirror: {listed(open_)}"
         yield failure(what, "see Events on the quotas: the mirror's name is taken, or an amount cannot be read")
