@@ -101,7 +101,7 @@ def _restored(found: ClusterFindings) -> _Made:
     if offering := [node.name for node in found.nodes if node.offers]:
         names = sorted({name for node in found.nodes for name in node.offers})
         needed.append(f"{named(offering)} still offer {named(names)}")
-    command = "koordgate adopt check   # docs/install/migration.md: what to remove of each product"
+    command = "koordgate adopt check   # docs/install/migrate.md: what to remove of each product"
     return "Pods are created again, and the old product is removed", needed, command
 
 

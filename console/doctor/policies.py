@@ -18,7 +18,7 @@ from koordgate.kube.errors import KubeError, NotFound
 from koordgate.kube.resource import ADMISSION_POLICIES, Resource
 
 Raw = Mapping[str, Any]
-PAGE: Final = "docs/install/migration.md, Policies of your own"
+PAGE: Final = "docs/install/migrate.md, Policies of your own"
 _KUBERNETES: Final = ADMISSION_POLICIES.group
 _KYVERNO: Final = "kyverno.io"
 _KYVERNO_CEL: Final = "policies.kyverno.io"

@@ -66,7 +66,7 @@ NEEDED = [
             "devices of the old product are held by 1 running Pod, which their controllers may replace",
             "n2, n3 still offer nvidia.com/gpu, nvidia.com/gpumem",
         ],
-        "koordgate adopt check   # docs/install/migration.md: what to remove of each product",
+        "koordgate adopt check   # docs/install/migrate.md: what to remove of each product",
     ),
 ]
 

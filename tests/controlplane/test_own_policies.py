@@ -19,7 +19,7 @@ from webhook.settings import WebhookSettings, types_of
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-PAGE = Path(__file__).parents[2] / "docs" / "install" / "migration.md"
+PAGE = Path(__file__).parents[2] / "docs" / "install" / "migrate.md"
 OUTDATED = "object.spec.containers.all(c, !has(c.resources.limits) || !('nvidia.com/gpu' in c.resources.limits))"
 DOCUMENTED: JsonObject = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
 
