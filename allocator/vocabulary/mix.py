@@ -1,8 +1,8 @@
 """The mix: which requests are typical of a cluster, and how common each is.
 
-FGD (docs/develop/sources.md) measures by it how much of the free devices is of no use: the popularity of requests that
-the paper draws from a trace. CPU counts in thousandths and memory in bytes, both for a whole Pod, as kube-scheduler
-counts.
+FGD (docs/develop/architecture.md) measures by it how much of the free devices is of no use: the popularity of requests
+that the paper draws from a trace. CPU counts in thousandths and memory in bytes, both for a whole Pod, as
+kube-scheduler counts.
 """
 
 from collections import Counter

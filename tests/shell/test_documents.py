@@ -83,19 +83,20 @@ def test_each_make_target_exists(document: Path) -> None:
 
 # Sources
 
+LIST = text("docs/develop/architecture.md").split("\n## Sources\n")[1]
 SOURCES = {
     part.split("\n", 1)[0]: " ".join(part.split("\n", 1)[1].split())
-    for part in re.split(r"^## ", text("docs/develop/sources.md"), flags=re.MULTILINE)[1:]
+    for part in re.split(r"^### ", LIST, flags=re.MULTILINE)[1:]
 }
 NAME = re.compile(r"\b(?:device|CPU|GPU|NUMA) proposal\b|\bFLIP-\d+|\bVolcano GPU sharing\b|\bpatent\b", re.IGNORECASE)
 CITED = re.compile(r'\b(device proposal|CPU proposal|FLIP-53), ((?:"[^"]+"(?:,? and |, )?)+)', re.IGNORECASE)
 
 
 def citing() -> list[Path]:
-    """Code, tests, charts, examples and documents, but not the list of sources itself."""
+    """Code, tests, charts, examples and documents."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [ROOT / name for name in listed.stdout.splitlines() if name.endswith((".py", ".md", ".yaml", ".tpl"))]
-    return [file for file in files if file.exists() and file not in {ROOT / "docs/develop/sources.md", Path(__file__)}]
+    return [file for file in files if file.exists() and file != Path(__file__)]
 
 
 @pytest.fixture(scope="module")
