@@ -13,11 +13,13 @@ PARALLEL := --numprocesses=auto --maxprocesses=8
 TWO := --numprocesses=2 --dist=loadfile
 NAME ?=
 ARGS ?=
+# The settings of image/build.sh that an image and a release have in common.
+BUILT_WITH = BASE='$(BASE)' RUNTIME='$(RUNTIME)' ENGINE='$(ENGINE)' PLATFORMS='$(PLATFORMS)' UNPINNED='$(UNPINNED)' PIP_CONFIG='$(PIP_CONFIG)' PIP_CA='$(PIP_CA)'
 
 # pip does not tell of its newer releases.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo map test check docs unit controlplane browser test-matrix node bench generate image requirements clean
+.PHONY: help setup demo map test check docs unit controlplane browser test-matrix node bench generate image release requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -93,7 +95,10 @@ generate: setup  ## write the files that follow from the code: the chart's resou
 	$(BIN)/python docs/generate.py
 
 image:  ## build the container image: make image IMAGE=registry.example.com/koordgate:1 BASE=NAME@sha256:... (docker, podman or buildah)
-	@IMAGE='$(IMAGE)' BASE='$(BASE)' RUNTIME='$(RUNTIME)' ENGINE='$(ENGINE)' PLATFORMS='$(PLATFORMS)' PUSH='$(PUSH)' UNPINNED='$(UNPINNED)' PIP_CONFIG='$(PIP_CONFIG)' PIP_CA='$(PIP_CA)' SBOM='$(SBOM)' image/build.sh
+	@IMAGE='$(IMAGE)' PUSH='$(PUSH)' ARCHIVE='$(ARCHIVE)' SBOM='$(SBOM)' $(BUILT_WITH) image/build.sh
+
+release: setup  ## build what is published into dist/VERSION: make release VERSION=0.2.0 IMAGE=registry.example.com/koordgate BASE=NAME@sha256:...
+	@$(BUILT_WITH) $(BIN)/python -m release '$(VERSION)' '$(IMAGE)' $(ARGS)
 
 requirements: setup  ## update the pins of pyproject.toml's dependencies, with hashes
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --strip-extras --allow-unsafe --extra console --extra dev --extra tracing --output-file requirements-dev.txt pyproject.toml

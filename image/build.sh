@@ -6,6 +6,7 @@
 #   ENGINE     docker, podman or buildah (default: the first that is there)
 #   PLATFORMS  such as linux/amd64,linux/arm64 (default: this machine's)
 #   PUSH       yes: push to the registry of IMAGE
+#   ARCHIVE    a file that gets the image of every platform as an OCI archive, in place of PUSH
 #   UNPINNED   yes: take a BASE or RUNTIME without a digest
 #   PIP_CONFIG a pip.conf for the build, such as with an index of your own; it does not come into the image
 #   PIP_CA     the certificates by which the build trusts the index; likewise
@@ -19,7 +20,7 @@ stop() {
 }
 
 HOW='find it with: docker buildx imagetools inspect docker.io/library/python:3.13-slim (or: skopeo inspect docker://...)'
-[ -n "${IMAGE:-}" ] || stop 'IMAGE is empty; as in: make image IMAGE=registry.example.com/koordgate:0.1.0 BASE=...'
+[ -n "${IMAGE:-}" ] || stop 'IMAGE is empty; as in: make image IMAGE=registry.example.com/koordgate:0.2.0 BASE=...'
 [ -n "${BASE:-}" ] || stop "BASE is empty; as in: BASE=docker.io/library/python:3.13-slim@sha256:DIGEST; $HOW"
 RUNTIME=${RUNTIME:-$BASE}
 for name in BASE RUNTIME; do
@@ -29,8 +30,9 @@ for name in BASE RUNTIME; do
 done
 case ${PUSH:-no} in yes | no) ;; *) stop "PUSH is $PUSH: set it to yes, or leave it out" ;; esac
 case ${PLATFORMS:-} in
-    *,*) [ "${PUSH:-no}" = yes ] || stop 'several PLATFORMS make several images under one name, which only a registry keeps: set PUSH=yes too' ;;
+    *,*) [ "${PUSH:-no}${ARCHIVE:-}" != no ] || stop 'several PLATFORMS make several images under one name, which a registry or an archive keeps: set PUSH=yes or ARCHIVE=FILE too' ;;
 esac
+[ "${PUSH:-no}" = no ] || [ -z "${ARCHIVE:-}" ] || stop 'PUSH=yes and ARCHIVE exclude each other: push the archive with skopeo copy --all'
 
 if [ -z "${ENGINE:-}" ]; then
     for ENGINE in docker podman buildah none; do
@@ -69,18 +71,22 @@ mkdir -p "$(dirname "$SBOM")"
 cp "$lists/sbom.cdx.json" "$SBOM"
 
 set -- "$@" --target image ${PLATFORMS:+--platform "$PLATFORMS"}
-case $ENGINE,${PUSH:-no},${PLATFORMS:-} in
-    docker,yes,*) build "$@" --tag "$IMAGE" --push ;;
-    docker,no,*) build "$@" --tag "$IMAGE" --load ;;
-    *,yes,*,*)
+# Where the image goes from here; several platforms go as one list.
+target=${ARCHIVE:+oci-archive:$ARCHIVE:$IMAGE}
+[ "${PUSH:-no}" = no ] || target=docker://$IMAGE
+case $ENGINE,$target,${PLATFORMS:-} in
+    docker,oci-archive:*) build "$@" --output "type=oci,dest=$ARCHIVE,name=$IMAGE" ;;
+    docker,docker:*) build "$@" --tag "$IMAGE" --push ;;
+    docker,*) build "$@" --tag "$IMAGE" --load ;;
+    *,?*,*,*)
         # A list from an earlier run would get these images besides its own.
         "$ENGINE" manifest rm "$IMAGE" >/dev/null 2>&1 || true
         build "$@" --manifest "$IMAGE"
-        "$ENGINE" manifest push --all "$IMAGE" "docker://$IMAGE"
+        "$ENGINE" manifest push --all "$IMAGE" "$target"
         ;;
-    *,yes,*)
+    *,?*,*)
         build "$@" --tag "$IMAGE"
-        "$ENGINE" push "$IMAGE"
+        "$ENGINE" push "$IMAGE" "$target"
         ;;
     *) build "$@" --tag "$IMAGE" ;;
 esac

@@ -1,6 +1,9 @@
 """Values with which people install the chart: each is rendered, and tried on a real API server."""
 
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 KOORDINATOR: Final = "system:serviceaccount:koordinator-system:koord-scheduler"
 _ON: Final = {"enabled": True}
@@ -201,5 +204,14 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "imagePullSecrets": [{"name": "registry"}],
         "nodeSelector": {"role": "system"},
         "doctor": {"tryIn": "team-a", "strict": True, "probe": "registry.example.com/busybox:1.37"},
+    },
+    # What a release brings for kinds of clusters.
+    **{
+        f"the values for {file.stem}": yaml.safe_load(file.read_text(encoding="utf-8"))
+        for file in sorted((Path(__file__).parents[1] / "examples" / "values").glob("*.yaml"))
+    },
+    "an image by its digest": {
+        "image": {"repository": "registry.example.com/koordgate", "digest": f"sha256:{'a' * 64}"},
+        "scheduler": {"image": {"digest": f"sha256:{'b' * 64}"}},
     },
 }

@@ -44,6 +44,7 @@ SETS: Final = (
     "a reporter with all rights",
     "a reporter with few rights",
     "Pods of a platform team",
+    "an image by its digest",
 )
 EVERY_SETTING: Final[dict[str, Any]] = {
     "domain": "koordinator.sh",

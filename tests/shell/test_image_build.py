@@ -54,8 +54,9 @@ def build(folder: Path, engines: tuple[str, ...], **given: str) -> tuple[int, li
         pytest.param(("docker",), {"RUNTIME": "distroless"}, "RUNTIME is distroless", id="runtime by tag"),
         pytest.param(("docker",), {"PUSH": "1"}, "PUSH is 1: set it to yes", id="another word for yes"),
         pytest.param(
-            ("docker",), {"PLATFORMS": "linux/amd64,linux/arm64"}, "set PUSH=yes", id="two platforms kept here"
+            ("docker",), {"PLATFORMS": "linux/amd64,linux/arm64"}, "PUSH=yes or ARCHIVE", id="two platforms kept here"
         ),
+        pytest.param(("docker",), {"PUSH": "yes", "ARCHIVE": "/a.tar"}, "exclude each other", id="pushed and kept"),
         pytest.param((), {}, "neither docker nor podman nor buildah", id="no engine"),
         pytest.param(("docker",), {"ENGINE": "podman"}, "podman, which is not on PATH", id="engine that is not there"),
         pytest.param(("docker",), {"ENGINE": "kaniko"}, "set it to docker, podman or buildah", id="unknown engine"),
@@ -74,7 +75,12 @@ def test_what_cannot_be_built_is_refused_with_the_remedy(
     [
         pytest.param(("docker", "podman"), {}, [f"--tag {GIVEN['IMAGE']} --load ."], id="docker first"),
         pytest.param(("podman", "buildah"), {}, [f"--target image --tag {GIVEN['IMAGE']} ."], id="podman"),
-        pytest.param(("buildah",), {"PUSH": "yes"}, [" .", f"buildah push {GIVEN['IMAGE']}"], id="pushed by buildah"),
+        pytest.param(
+            ("buildah",),
+            {"PUSH": "yes"},
+            [" .", f" push {GIVEN['IMAGE']} docker://{GIVEN['IMAGE']}"],
+            id="pushed by buildah",
+        ),
         pytest.param(
             ("docker",),
             {"PUSH": "yes", "PLATFORMS": "linux/amd64,linux/arm64"},
@@ -90,6 +96,28 @@ def test_what_cannot_be_built_is_refused_with_the_remedy(
                 f"podman manifest push --all {GIVEN['IMAGE']} docker://{GIVEN['IMAGE']}",
             ],
             id="two platforms by podman",
+        ),
+        pytest.param(
+            ("docker",),
+            {"ARCHIVE": "/a.tar", "PLATFORMS": "linux/amd64,linux/arm64"},
+            [f"--platform linux/amd64,linux/arm64 --output type=oci,dest=/a.tar,name={GIVEN['IMAGE']} ."],
+            id="two platforms kept by docker",
+        ),
+        pytest.param(
+            ("buildah",),
+            {"ARCHIVE": "/a.tar"},
+            [f"--tag {GIVEN['IMAGE']} .", f"buildah push {GIVEN['IMAGE']} oci-archive:/a.tar:{GIVEN['IMAGE']}"],
+            id="kept by buildah",
+        ),
+        pytest.param(
+            ("podman",),
+            {"ARCHIVE": "/a.tar", "PLATFORMS": "linux/amd64,linux/arm64"},
+            [
+                f"podman manifest rm {GIVEN['IMAGE']}",
+                f"--manifest {GIVEN['IMAGE']} .",
+                f"podman manifest push --all {GIVEN['IMAGE']} oci-archive:/a.tar:{GIVEN['IMAGE']}",
+            ],
+            id="two platforms kept by podman",
         ),
     ],
 )

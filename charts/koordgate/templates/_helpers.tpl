@@ -27,6 +27,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ include "koordgate.labels" (dict "root" . "name" "koordgate-doctor" "component" "doctor") }}
 {{- end }}
 
+{{/* Takes the values of an image, and the tag that counts if these state none. */}}
+{{- define "koordgate.image" -}}
+{{- $image := index . 0 -}}
+{{- $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 1) }}{{ end }}
+{{- end }}
+
 {{- define "koordgate.webhook.selector" -}}
 app.kubernetes.io/name: koordgate
 app.kubernetes.io/instance: {{ .Release.Name }}
