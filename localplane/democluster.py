@@ -1,7 +1,8 @@
-"""The demo's cluster as a real control plane on loopback, with the chart installed and a webhook process."""
+"""A cluster as a real control plane on loopback, with the chart installed and its replicas."""
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
@@ -15,12 +16,14 @@ from console.simulator import apiserver
 from console.simulator.account import Account, ClusterObjects
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 from console.simulator.demo import FOREIGNER
+from koordgate.steady import steadily
 from localplane import chart
 from localplane.admin import AdminClient, ApiError
-from localplane.binaries import Binaries, BuildError, find_or_build
+from localplane.binaries import Binaries, BuildError, find_or_build, say
 from localplane.chart import ChartError
+from localplane.fakekubelet import fake_kubelets
 from localplane.koord import start_koord_scheduler
-from localplane.plane import ControlPlane
+from localplane.plane import CONTROL_PLANE, ControlPlane
 from localplane.process import StartError, free_port
 from localplane.replicas import Replicas
 from localplane.waiting import NotInTimeError, until
@@ -28,8 +31,11 @@ from webhook.settings import WebhookSettings, adoption_of
 
 Raw = dict[str, Any]
 
+_LOG = logging.getLogger(__name__)
+
+PROGRAMS: Final = (*CONTROL_PLANE, "helm")
 _HOST: Final = "127.0.0.1"
-_PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-scheduler", "helm")
+_CONTROLLERS: Final = "*,-node-lifecycle-controller"  # it would take Nodes without a kubelet for dead
 _OUR_TROUBLE: Final = 500
 _WEBHOOK_SAYS: Final = re.compile(r'^admission webhook "[^"]*" denied the request: ')
 
@@ -47,6 +53,7 @@ class PlaneCluster:
         binaries: must include helm.
         stack: stops what `load` starts.
         settings: the webhook's settings; only those of devices, CPUs and the comparison of nodes count.
+        values: further values of the chart.
     """
 
     def __init__(
@@ -56,12 +63,14 @@ class PlaneCluster:
         binaries: Binaries,
         stack: contextlib.AsyncExitStack,
         settings: WebhookSettings,
+        values: Mapping[str, Any],
     ) -> None:
         self.pods: list[Raw] = []
+        self.plane = plane
+        self.admin = admin
         self._parts: dict[str, list[Raw]] = {"Node": [], "Device": [], nodetopology.KIND: []}
         self._settings = settings
-        self._plane = plane
-        self._admin = admin
+        self._values = values
         self._binaries = binaries
         self._stack = stack
 
@@ -75,30 +84,32 @@ class PlaneCluster:
         own = {key: msgspec.to_builtins(getattr(self._settings, key)) for key in ("devices", "cpus")}
         scheduler = msgspec.to_builtins(self._settings.scheduler)
         own["scheduler"] = {key: scheduler[key] for key in ("preference", "preferenceClasses", "mix")}
-        values = {"webhook": {"externalURL": url, "externalExtenderURL": extender}, **own}
+        values = {"webhook": {"externalURL": url, "externalExtenderURL": extender}, **own, **self._values}
         rendered = await asyncio.to_thread(chart.render, self._binaries, values)
         types = [item for item in rendered if item["kind"] == "CustomResourceDefinition"]
-        await chart.install(self._plane, types)
+        say("creating the Nodes and their devices")
+        await chart.install(self.plane, types)
         there = [result for obj in objects if (result := await self._put(obj)) is not None]
-        await chart.install(self._plane, rendered)
+        say("installing the chart, and starting its two replicas and the schedulers")
+        await chart.install(self.plane, rendered)
         await self._start(rendered, *ports)
         return there
 
     async def _put(self, obj: Mapping[str, Any]) -> Result | None:
         if obj["kind"] == "Pod":
             created = await self._create(obj)
-            self.pods = await self._admin.items("/api/v1/pods")
+            self.pods = await self.admin.items("/api/v1/pods")
             return Result(created, PodFate.STANDING, given=obj)
-        made = await self._node(obj) if obj["kind"] == "Node" else await self._admin.apply(dict(obj))
+        made = await self._node(obj) if obj["kind"] == "Node" else await self.admin.apply(dict(obj))
         self._parts[obj["kind"]].append(made)
         return None
 
     async def _node(self, obj: Mapping[str, Any]) -> Raw:
         metadata, status = obj["metadata"], obj.get("status") or {}
         name, has = metadata["name"], status.get("allocatable") or status.get("capacity") or {}
-        await self._plane.add_node(name, has, labels=metadata.get("labels"))
+        await self.plane.add_node(name, has, labels=metadata.get("labels"))
         changed = {"metadata": {"annotations": metadata.get("annotations") or {}}, "spec": obj.get("spec") or {}}
-        return await self._admin.patch(f"/api/v1/nodes/{name}", changed)
+        return await self.admin.patch(f"/api/v1/nodes/{name}", changed)
 
     @property
     def node_names(self) -> list[str]:
@@ -112,19 +123,18 @@ class PlaneCluster:
         return Account(standing, parts.types, parts.pools, adoption_of(self._settings))
 
     async def _start(self, rendered: list[Raw], port: int, extender_port: int) -> None:
-        plane = self._plane
+        plane = self.plane
         replicas = Replicas(
             chart.settings_text(rendered),
             kubeconfig=await plane.service_account_kubeconfig(chart.NAMESPACE, chart.RELEASE),
             workdir=plane.workdir / "webhook",
             listen=(_HOST, port),
             listen_extender=(_HOST, extender_port),
-            count=1,
         )
         await self._stack.enter_async_context(replicas)
         await start_koord_scheduler(plane, rendered)
         await plane.start_scheduler("default-scheduler")
-        await self._admin.apply(_all_rights(FOREIGNER))
+        await self.admin.apply(_all_rights(FOREIGNER))
         await until(self._gated, "the API server reaches the webhook")
 
     async def _gated(self) -> bool:
@@ -133,7 +143,7 @@ class PlaneCluster:
         spec = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo-probe"}, "spec": spec}
         try:
-            made = await self._admin.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
+            made = await self.admin.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
         except ApiError as error:
             if error.status < _OUR_TROUBLE:
                 raise
@@ -149,56 +159,65 @@ class PlaneCluster:
         path = _path(created)
 
         async def settled() -> Raw | None:
-            now = await self._admin.get(path)
+            now = await self.admin.get(path)
             return now if now["spec"].get("nodeName") or _unschedulable(now) else None
 
         try:
             now = await until(settled, f"{path} is bound or reported as unschedulable") or created
         except NotInTimeError as error:
             return Result(created, PodFate.UNSCHEDULABLE, (str(error),), given=pod)
-        self.pods = await self._admin.items("/api/v1/pods")
+        self.pods = await self.admin.items("/api/v1/pods")
         if now["spec"].get("nodeName"):
             return Result(now, PodFate.BOUND, given=pod)
         return Result(now, PodFate.UNSCHEDULABLE, (_unschedulable(now),), given=pod)
 
     async def _create(self, pod: Mapping[str, Any]) -> Raw:
         namespace = pod["metadata"].get("namespace") or "default"
-        await self._plane.ensure_namespace(namespace)
-        return await self._admin.create(f"/api/v1/namespaces/{namespace}/pods", dict(pod))
+        await self.plane.ensure_namespace(namespace)
+        return await self.admin.create(f"/api/v1/namespaces/{namespace}/pods", dict(pod))
 
     async def bind(self, namespace: str, name: str, node: str, username: str | None = None) -> Result:
         """Bind a Pod as this user, by default as the administrator."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        pod = await self._admin.get(path)
-        async with self._plane.admin(self._plane.tokens[username] if username else None) as client:
+        pod = await self.admin.get(path)
+        async with self.plane.admin(self.plane.tokens[username] if username else None) as client:
             try:
                 await client.create(f"{path}/binding", apiserver.binding(pod, node))
             except ApiError as error:
                 return Result(pod, PodFate.BIND_REFUSED, (_WEBHOOK_SAYS.sub("", error.message),))
-        return Result(await self._admin.get(path), PodFate.BOUND)
+        return Result(await self.admin.get(path), PodFate.BOUND)
 
     async def delete(self, namespace: str, name: str) -> None:
         """Delete a Pod immediately."""
-        await self._admin.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
-        self.pods = await self._admin.items("/api/v1/pods")
+        await self.admin.delete(f"/api/v1/namespaces/{namespace}/pods/{name}", gracePeriodSeconds="0")
+        self.pods = await self.admin.items("/api/v1/pods")
 
 
 @contextlib.asynccontextmanager
-async def real_cluster(settings: WebhookSettings) -> AsyncIterator[PlaneCluster]:
+async def real_cluster(
+    settings: WebhookSettings, values: Mapping[str, Any] | None = None
+) -> AsyncIterator[PlaneCluster]:
     """Run a control plane, and stop it with everything that was started on it.
 
     Args:
         settings: the webhook's settings; only those of devices, CPUs and the comparison of nodes count.
+        values: further values of the chart.
 
     Raises:
         PlaneError: something did not start, or did not answer.
     """
     try:
-        binaries = await asyncio.to_thread(find_or_build, _PROGRAMS)
+        binaries = await asyncio.to_thread(find_or_build, PROGRAMS)
         async with contextlib.AsyncExitStack() as stack:
-            plane = await stack.enter_async_context(ControlPlane(binaries, users={FOREIGNER: ()}))
+            say("starting etcd, kube-apiserver and the controllers")
+            made = ControlPlane(binaries, controller_manager=True, controllers=_CONTROLLERS, users={FOREIGNER: ()})
+            plane = await stack.enter_async_context(made)
             admin = await stack.enter_async_context(plane.admin())
-            yield PlaneCluster(plane, admin, binaries, stack, settings)
+            kubelets = asyncio.create_task(
+                steadily(lambda: fake_kubelets(admin), lambda: _LOG.exception("fake kubelets"))
+            )
+            stack.callback(kubelets.cancel)
+            yield PlaneCluster(plane, admin, binaries, stack, settings, values or {})
     except (BuildError, ChartError, StartError, NotInTimeError, ApiError, aiohttp.ClientError) as error:
         raise PlaneError(str(error)) from error
 

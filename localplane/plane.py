@@ -21,8 +21,8 @@ from localplane.waiting import until
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
 SERVICES = "10.212.0.0/24"  # the network of Services' addresses where Pods reach the API server
+ADMIN = "koordgate-admin"  # the administrator's user name
 _HOST = "127.0.0.1"
-_ADMIN = "koordgate-admin"
 _PROBE_S = 5.0
 _GOODBYE_S = 1.0  # the API server would drain its watches for a minute; the data is not needed afterwards
 _TOKEN_S = 24 * 3600
@@ -69,7 +69,7 @@ class ControlPlane:
         self._given_workdir = workdir
         self._with_controller_manager = controller_manager
         self._controllers = controllers
-        self._groups = {_ADMIN: ("system:masters",), **{name: tuple(groups) for name, groups in (users or {}).items()}}
+        self._groups = {ADMIN: ("system:masters",), **{name: tuple(groups) for name, groups in (users or {}).items()}}
         self._gates = [f"--feature-gates={gate}={str(on).lower()}" for gate, on in (feature_gates or {}).items()]
         self._apiserver_args = tuple(apiserver_args)
         self._address = address
@@ -100,7 +100,7 @@ class ControlPlane:
     @property
     def admin_token(self) -> str:
         """The token of a user in system:masters."""
-        return self.tokens[_ADMIN]
+        return self.tokens[ADMIN]
 
     @property
     def ca_file(self) -> Path:

@@ -1,4 +1,4 @@
-"""`koordgate demo`: over real HTTPS, and on a real control plane."""
+"""`koordgate demo`: over real HTTPS (on a real control plane: controlplane/test_playground.py)."""
 
 import asyncio
 import os
@@ -11,16 +11,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from controlplane.needs import missing
 from simulator.clusters import asking, gpus, machine, saved
 
 from console import data
 from console.data import MissingDataError, data_folder
 from console.simulator import demo, devicemap
 from console.simulator.cluster import OfflineCluster
-from koordgate.cli import main, parser_of
-from localplane.binaries import BuildError, find_or_build
-from localplane.democluster import real_cluster
+from koordgate.cli import main
 
 
 def _played(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -216,26 +213,3 @@ async def test_only_the_webhooks_own_authority_is_trusted() -> None:
     async with OfflineCluster.over_https() as (_, way), aiohttp.ClientSession() as stranger:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await stranger.get(f"{way.url}/healthz", ssl=ssl.create_default_context())
-
-
-@pytest.mark.controlplane
-def test_a_real_control_plane_gives_the_same_cards(capsys: pytest.CaptureFixture[str]) -> None:
-    """Who holds what, card by card, is the same on etcd, kube-apiserver and kube-scheduler as in memory."""
-    try:
-        find_or_build(("etcd", "kube-apiserver", "kube-scheduler", "helm"))
-    except BuildError as error:
-        missing(str(error))
-
-    def cards(told: str) -> str:
-        return told[told.index("a100-1: 8 GPUs") : told.index("What was shown")]
-
-    async def on_a_real_one() -> bool:
-        given = demo.given_by(parser_of("demo").parse_args(["--no-map-server"]))
-        async with real_cluster(given.settings) as stage:
-            return await demo.play(stage, given, lambda: "a real control plane")
-
-    assert asyncio.run(on_a_real_one())
-    real = capsys.readouterr().out
-    assert cards(real) == cards(_played(capsys))
-    assert re.search(r"it ran on +a real control plane\n +given twice +no device and no CPU\n", real)
-    assert "\ndemo: passed\n" in real
