@@ -73,7 +73,7 @@ class Browser:
     def violations(self) -> list[str]:
         """What axe finds against WCAG 2.2 AA and its own best practices: rule, impact and the elements."""
         self.driver.execute_script(_AXE)
-        self.driver.set_script_timeout(60)
+        self.driver.set_script_timeout(240)  # thousands of elements on a busy machine
         found = self.driver.execute_async_script(
             "const done = arguments[0];"
             "axe.run(document, {resultTypes: ['violations']}).then((result) => done(result.violations))"

@@ -127,7 +127,7 @@ def test_a_pod_that_is_picked_is_marked_wherever_it_holds_something(chromium: Br
     assert chromium.ask("$$('.box.lit').length") == 1
     assert chromium.ask("$$('.cpu.lit').length") == 4
     assert chromium.ask("$$('.share.lit').length") == 2
-    assert chromium.ask("$$('.holder[aria-pressed=true]').length") == 2
+    assert chromium.ask("$$('main .holder[aria-pressed=true]').length") == 2
     chromium.ask("$('#search').blur()")
     chromium.press("\ue00c")  # Escape
     chromium.until("!$('#picked')")
@@ -152,7 +152,7 @@ def test_search_begins_with_a_slash_and_finds(chromium: Browser, example: str, q
     chromium.until("document.activeElement.id === 'search'")
     chromium.press(query)
     chromium.until("$('.found').textContent.startsWith(arguments[0])", f"{len(nodes)} of 4")
-    assert chromium.ask("$$('.nodename').map((one) => one.textContent)") == nodes
+    assert chromium.ask("$$('.nodename').map((one) => one.textContent.trim())") == nodes
 
 
 def test_connections_are_drawn_and_told_in_words(chromium: Browser, example: str) -> None:
@@ -170,7 +170,8 @@ def test_pods_without_a_node_are_told_with_their_reasons(chromium: Browser, exam
     assert "write 1 or 2" in chromium.ask("$('details').textContent")
 
 
-def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("nodes", [1, 13])
+def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path, nodes: int) -> None:
     device = {
         "type": "gpu",
         "minor": 0,
@@ -187,7 +188,6 @@ def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None
     }
     holder = {"kind": "pod", "uid": HOSTILE, "namespace": HOSTILE, "name": HOSTILE, "note": HOSTILE, "numa": []}
     one = {
-        "name": HOSTILE,
         "blocked": HOSTILE,
         "undelivered": HOSTILE,
         "devices": [device],
@@ -203,10 +203,14 @@ def test_whatever_objects_say_is_text(chromium: Browser, tmp_path: Path) -> None
         "revision": 0,
         "at": 0,
         "types": {"gpu": {"noun": "x", "resources": resources}},
-        "nodes": [one],
+        "nodes": [{**one, "name": f"{HOSTILE}{number}"} for number in range(nodes)],
         "waiting": {"pods": [waits], "total": 1},
     }
     chromium.open(written(tmp_path, document))
+    if nodes > 1:
+        chromium.until("$$('.tile').length === arguments[0]", nodes)
+        assert chromium.ask("$$('#app img, .tile b b').length") == 0
+        chromium.ask("$('.cell[role=gridcell]').click()")
     chromium.until("$$('.holder').length === 1")
     chromium.ask("$('.holder').click()")
     chromium.until("$('#picked')")
@@ -254,9 +258,12 @@ def test_a_card_tells_at_once_who_is_not_kept_to_its_memory_and_the_rest_once_it
     assert "loose uses 2 GiB (missing)" in chromium.ask("$('.panel').textContent")
 
 
+PERCENT = (50, 50, 70, 1, 99, 100, 0, 0)
+"""What is held of each card of a node; the last is unhealthy."""
+
+
 def many(count: int) -> dict[str, Any]:
     """A document of this many nodes with eight cards each."""
-    shares = [{"holder": 0, "amounts": [50, 40 * 2**30], "containers": ["main"]}]
     cards = [
         {
             "type": "gpu",
@@ -265,12 +272,13 @@ def many(count: int) -> dict[str, Any]:
             "numa": minor // 4,
             "pcie": f"pci{minor // 2}",
             "bus": "",
-            "health": "healthy",
-            "why": "",
-            "amounts": [[100, 50, 50], [2**36, 2**35, 2**35]],
-            "shares": shares,
+            "health": "unhealthy" if minor == 7 else "healthy",
+            "state": {0: "free", 100: "held"}.get(percent, "inParts"),
+            "why": "XID79" if minor == 7 else "",
+            "amounts": [[100, percent, 100 - percent], [100 * 2**30, percent * 2**30, (100 - percent) * 2**30]],
+            "shares": [{"holder": 0, "amounts": [percent, percent * 2**30], "containers": ["main"]}] if percent else [],
         }
-        for minor in range(8)
+        for minor, percent in enumerate(PERCENT)
     ]
     nodes = [
         {
@@ -308,39 +316,191 @@ def many(count: int) -> dict[str, Any]:
     }
 
 
-def test_of_a_thousand_nodes_only_those_in_sight_are_in_the_document(chromium: Browser, tmp_path: Path) -> None:
-    chromium.open(written(tmp_path, many(MANY)))
-    chromium.until("$$('.node').length > 1")
-    most = 12
-    for place in (0, 0.25, 0.5, 1):
-        chromium.ask("scrollTo(0, arguments[0] * document.body.scrollHeight)", place)
-        seen = chromium.until(
-            "(() => { const seen = $$('.node').filter((one) => { const r = one.getBoundingClientRect();"
-            " return r.bottom > 0 && r.top < innerHeight; }); return seen.length ? seen.length : 0; })()"
-        )
-        assert seen >= 1
-        assert chromium.ask("$$('.node').length") <= most
-    assert chromium.until("$$('.nodename').at(-1).textContent === 'node-0999'")
-    assert chromium.ask("$('.node').getAttribute('aria-setsize')") == str(MANY)
+def test_twelve_nodes_are_shown_with_all_that_they_have_and_more_as_a_cell_for_each_device(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    chromium.open(written(tmp_path, many(12)))
+    chromium.until("$$('.card').length === 96")
+    assert chromium.ask("$$('.tile').length") == 0
+    chromium.open(written(tmp_path, many(13)))
+    chromium.until("$$('.tile .cell').length === 104")
+    assert chromium.ask("$$('.card').length") == 0
+    assert chromium.ask("$$('.legend b').map((one) => one.textContent)") == ["13", "65", "13", "13"]
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "dark"),
+    [(60, 1280, False), (60, 1280, True), (60, 390, False), (60, 390, True), (MANY, 1280, False)],
+)
+def test_axe_finds_nothing_in_the_overview(
+    chromium: Browser, tmp_path: Path, count: int, width: int, *, dark: bool
+) -> None:
+    chromium.open(written(tmp_path, many(count)), width=width, dark=dark)
+    chromium.until("$$('.tile').length === arguments[0]", count)
     chromium.ask("$('#search').focus()")
-    chromium.press("pod-777")
-    chromium.until("$$('.nodename').map((one) => one.textContent).join() === 'node-0777'")
+    chromium.press("pod-1")
+    chromium.until("$$('.cell.lit').length > 0 && $$('aside .holder').length > 0")
+    assert chromium.violations() == []
+    chromium.press("\ue00c")
+    chromium.until("$$('.tile').length === arguments[0]", count)
+    assert chromium.violations() == []
+    assert chromium.ask("document.documentElement.scrollWidth") <= width
 
 
-def test_the_keyboard_goes_from_node_to_node_beyond_those_in_sight(chromium: Browser, tmp_path: Path) -> None:
+HEIGHTS = [50, 50, 70, 12, 86, 100, 0, 0]
+"""What of PERCENT is seen: 1 is not empty, and 99 is not full."""
+
+
+def test_a_full_card_looks_full_and_no_other_does(chromium: Browser, tmp_path: Path) -> None:
+    document = many(1)
+    chromium.open(written(tmp_path, document))
+    drawn = (
+        "$$('.box').map((box) => [...box.querySelectorAll('.fill')].map((one) =>"
+        " Math.round(100 * one.getAttribute('height') / box.querySelector('.edge').getAttribute('height'))))"
+    )
+    assert chromium.until(drawn) == [[height, height] for height in HEIGHTS]
+    chromium.open(written(tmp_path, many(13)))
+    chromium.until("$$('.tile').length === 13")
+    looks = chromium.ask("[...$('.cells').querySelectorAll('.cell')].map((one) => one.className.split(' ')[1])")
+    assert looks == ["parts", "parts", "parts", "parts", "parts", "full", "free", "bad"]
+    seen = (
+        "[...$('.cells').querySelectorAll('.cell')].map((one) =>"
+        " getComputedStyle(one).backgroundImage.match(/[0-9.]+(?=%)/)?.[0] ?? '')"
+    )
+    assert chromium.ask(seen)[:7] == ["50", "50", "70", "12", "86", "", ""]
+    whole = "getComputedStyle($('.cell.full')).backgroundColor === getComputedStyle($('.cell.full')).borderColor"
+    assert chromium.ask(whole)
+
+
+CONTRAST = """(() => {
+  const look = document.createElement("i");
+  document.body.append(look);
+  const light = (name) => {
+    look.style.color = `var(--${name})`;
+    const [r, g, b] = getComputedStyle(look).color.match(/[0-9.]+/g).slice(0, 3).map((one) => one / 255)
+      .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  const face = light("face");
+  const found = ["edge", "part", "full", "bad", "mark"].map((name) => [face, light(name)])
+    .map((pair) => Math.max(...pair) / Math.min(...pair));
+  look.remove();
+  return Math.min(...found);
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_what_cells_are_drawn_with_is_seen_against_the_face(chromium: Browser, tmp_path: Path, *, dark: bool) -> None:
+    chromium.open(written(tmp_path, many(13)), dark=dark)
+    chromium.until("$$('.tile').length === 13")
+    assert chromium.ask(CONTRAST) >= 3
+
+
+def test_a_cell_says_its_figures_and_who_holds_it(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(written(tmp_path, many(13)))
+    names = chromium.until("$$('.cell[role=gridcell]').map((one) => one.ariaLabel)")
+    assert names[2] == "gpu 2 of node-0000: in parts, core 70 %, memory 70 / 100 GiB, held by team/pod-0"
+    assert names[6:8] == [
+        "gpu 6 of node-0000: free, core 0 %, memory 0 / 100 GiB",
+        "gpu 7 of node-0000: unhealthy, core 0 %, memory 0 / 100 GiB",
+    ]
+    chromium.ask("$$('.cell[role=gridcell]')[7].focus()")
+    chromium.until("$('.readout').textContent === arguments[0]", f"{names[7]} XID79")
+
+
+def test_what_long_names_have_in_common_is_left_out_of_the_tiles_alone(chromium: Browser, tmp_path: Path) -> None:
+    document = many(13)
+    for number, one in enumerate(document["nodes"]):
+        one["name"] = f"prod-eu-west-4-cards-{number:02}"
+    chromium.open(written(tmp_path, document))
+    seen = chromium.until("$$('.tile .name').map((one) => [one.textContent, one.ariaLabel])")
+    assert seen == [[f"…{number:02}1 free", f"prod-eu-west-4-cards-{number:02}, 1 free"] for number in range(13)]
+    assert "gpu 0 of prod-eu-west-4-cards-00:" in chromium.ask("$('.cell[role=gridcell]').ariaLabel")
+
+
+def test_search_marks_who_holds_what_and_counts(chromium: Browser, tmp_path: Path) -> None:
+    document = many(60)
+    document["nodes"][41]["holders"][0] |= {"uid": "u7", "name": "pod-7"}  # the same Pod on two nodes
+    chromium.open(written(tmp_path, document))
+    chromium.until("$('.found').textContent === '60 nodes, 480 devices'")
+    chromium.ask("$('#search').focus()")
+    chromium.press("team/pod-7")
+    chromium.until("$('.found').textContent === '2 of 60 nodes, 12 of 480 devices, 1 holder'")
+    assert chromium.ask("$$('.tile').map((one) => one.dataset.node)") == ["node-0007", "node-0041"]
+    assert chromium.ask("$$('.cell.lit').length") == 12
+    assert chromium.ask("$$('.cell.lit').every((one) => one.ariaLabel.endsWith(', marked'))")
+    assert chromium.ask("$('aside .holder').innerText.split('\\n').join(' ')") == "team/pod-7 12 devices on 2 nodes"
+    chromium.ask("$('aside .holder').click()")
+    chromium.press("\ue00c")  # Escape empties the search; the Pod stays marked
+    chromium.until("$$('.tile').length === 60 && $$('.cell.lit').length === 12")
+    assert chromium.ask("$$('#picked ~ h3').map((one) => one.textContent)") == ["node-0007", "node-0041"]
+    chromium.press("node-0007")
+    chromium.until("$('.found').textContent === '1 of 60 nodes, 8 of 480 devices, 1 holder'")
+
+
+def focused(chromium: Browser, minor: int, number: int) -> None:
+    chromium.until("document.activeElement.ariaLabel.startsWith(arguments[0])", f"gpu {minor} of node-{number:04}:")
+
+
+def test_the_keys_go_from_cell_to_cell_to_a_node_and_back(chromium: Browser, tmp_path: Path) -> None:
     chromium.open(written(tmp_path, many(MANY)))
-    chromium.until("$$('.node').length > 1")
-    chromium.ask("$('[data-head=node-0000]').focus()")
-    for number in range(1, 9):
-        chromium.press("\ue015")  # arrow down
-        chromium.until("document.activeElement.dataset.head === arguments[0]", f"node-{number:04}")
-    chromium.press("\ue010")  # End
-    chromium.until("document.activeElement.dataset.head === 'node-0999'")
-    chromium.until("document.activeElement.getBoundingClientRect().top < innerHeight")
-    chromium.press("\ue011")  # Home
-    chromium.until("document.activeElement.dataset.head === 'node-0000'")
-    chromium.press("\ue007")  # Enter opens it
-    chromium.until("$('[data-head=node-0000]').ariaExpanded === 'true' && $$('svg').length === 1")
+    chromium.until("$$('.tile').length === arguments[0]", MANY)
+    columns = chromium.ask("getComputedStyle($('.overview')).gridTemplateColumns.split(' ').length")
+    assert columns > 3
+    stops = "$$('.overview [tabindex=\"0\"]').length"
+    assert chromium.ask(stops) == 1
+    chromium.ask("$('.overview [tabindex=\"0\"]').focus()")
+    left, up, right, down = "\ue012", "\ue013", "\ue014", "\ue015"
+    ctrl, end, home, page_down = "\ue009", "\ue010", "\ue011", "\ue00f"
+    for keys, minor, number in (
+        (right, 1, 0),
+        (down, 1, columns),
+        (end, 7, columns),
+        (right, 0, columns + 1),
+        (left, 7, columns),
+        (up, 7, 0),
+        (up, 7, 0),
+        (home, 0, 0),
+        (left, 0, 0),
+        (ctrl + end, 7, MANY - 1),
+        (ctrl + home, 0, 0),
+    ):
+        chromium.press(keys)
+        focused(chromium, minor, number)
+    assert chromium.ask(stops) == 1
+    chromium.press(page_down)
+    chromium.until("document.activeElement.closest('.tile').previousElementSibling")
+    chromium.until("document.activeElement.getBoundingClientRect().bottom < innerHeight")
+    chromium.press(ctrl + home, right, right)
+    focused(chromium, 2, 0)
+    chromium.press("\ue007")  # Enter
+    chromium.until(
+        "document.activeElement.matches('.card') && document.activeElement.ariaLabel === 'gpu 2 of node-0000'"
+    )
+    assert chromium.ask("$$('.card').length") == 8
+    chromium.press("\ue00c")  # Escape
+    focused(chromium, 2, 0)
+    assert chromium.ask("$$('.card').length") == 0
+
+
+def test_a_click_leads_to_the_node_and_the_address_names_it(chromium: Browser, tmp_path: Path) -> None:
+    url = written(tmp_path, many(60))
+    chromium.open(url)
+    chromium.until("$$('.tile').length === 60")
+    chromium.ask("$$('.tile')[33].querySelector('.name').click()")
+    chromium.until("$$('.nodename').map((one) => one.textContent.trim()).join() === 'node-0033'")
+    assert chromium.ask("[location.hash, document.title]") == ["#/node-0033", "node-0033 · Device map · koordgate"]
+    chromium.ask("$('nav a').click()")
+    chromium.until("!$('.nodename') && $$('.tile').length === 60")
+    chromium.open("about:blank")
+    chromium.open(f"{url}#/node-0059")
+    chromium.until("$$('.nodename').map((one) => one.textContent.trim()).join() === 'node-0059'")
+    chromium.ask("$('#search').focus()")
+    chromium.press("pod-12")  # what is found is not on this node
+    chromium.until("!$('.nodename') && $$('.tile').map((one) => one.dataset.node).join() === 'node-0012'")
+    for address, told in (("#/gone", "This node is not there"), ("#/%", "")):
+        chromium.ask("(location.hash = arguments[0])", address)
+        chromium.until("$('main').textContent.includes(arguments[0])", told)
 
 
 class Elsewhere:
@@ -423,6 +583,35 @@ def test_a_reader_signs_in_follows_changes_and_signs_out(
     chromium.until("$('#token')")
     assert chromium.ask("sessionStorage.length") == 0
     assert chromium.ask("$$('.card').length") == 0
+
+
+def test_a_change_draws_only_the_nodes_that_changed(chromium: Browser, served: tuple[Elsewhere, World, str]) -> None:
+    elsewhere, world, url = served
+
+    async def add() -> None:
+        for number in range(2, 20):
+            world.add_node(f"n{number}")
+        world.see()
+
+    elsewhere.do(add())
+    chromium.open(url)
+    chromium.until("document.activeElement === $('#token')")
+    chromium.press("good\ue007")
+    chromium.until("$('.state.live') && $$('.tile').length === 19")
+    chromium.ask(
+        "(window.drawn = new Set(), new MutationObserver((all) => all.forEach(({target}) =>"
+        " drawn.add(target.closest?.('.tile')?.dataset.node ?? 'more'))).observe($('.overview'),"
+        " {subtree: true, childList: true, attributes: true}), 1)"
+    )
+
+    async def bind() -> None:
+        world.add_pod(gpu_pod("new", 40))
+        world.see()
+        await world.bind("new")
+
+    elsewhere.do(bind())
+    chromium.until("$('.tile[data-node=n1] .cell').ariaLabel.includes('core 40 %')")
+    assert chromium.ask("[...drawn]") == ["n1"]
 
 
 @pytest.mark.parametrize("served", [0], indirect=True)

@@ -33,6 +33,7 @@ SCRIPTS: Final = (
     "topology.js",
     "cards.js",
     "nodes.js",
+    "overview.js",
     "side.js",
     "app.js",
 )

@@ -4,8 +4,8 @@
 (() => {
   const html = htm.bind(preact.h);
   const { useEffect, useMemo, useReducer, useRef, useState } = preactHooks;
-  const { Nodes, Picked, SignIn, Source, Waiting, amount, matches, part, terms } = koordgate;
-  const FEW = 6; // nodes up to which all are open at first
+  const { Held, Nodes, Overview, Picked, SignIn, Source, Waiting, Zoomed, amount, counted, find, matches, number, part, terms, toNode } = koordgate;
+  const FEW = 12; // nodes up to which all are shown with all that they have
   const SHOW = {
     all: ["all nodes", () => true],
     free: ["with something free", (node) => node.devices.some((one) => one.amounts.some((each) => each[2] > 0))],
@@ -35,9 +35,19 @@
     return [...found.values()];
   }
 
-  const whole = (sum) => (sum.unit === "percent" ? `${Math.round(sum.total / 100)} devices` : amount(sum.total, sum.unit));
+  const of = (count, total, noun) => `${count === total ? "" : `${number(count)} of `}${counted(total, noun)}`;
+  const whole = (sum) => (sum.unit === "percent" ? `${number(Math.round(sum.total / 100))} devices` : amount(sum.total, sum.unit));
 
-  function Header({ source, query, setQuery, show, setShow, shown, search }) {
+  // The name of the node in the page's address; "" if there is none.
+  function namedNode() {
+    try {
+      return location.hash.startsWith("#/") ? decodeURIComponent(location.hash.slice(2)) : "";
+    } catch {
+      return ""; // somebody wrote the address by hand
+    }
+  }
+
+  function Header({ source, query, setQuery, show, setShow, found, search }) {
     const all = [...source.nodes.values()];
     const sums = useMemo(() => totals(all), [source.revision, source.nodes.size, source.at]);
     const devices = all.reduce((sum, node) => sum + node.devices.length, 0);
@@ -48,20 +58,18 @@
         ${source.token && html`<button type="button" onClick=${() => source.signOut()}>Sign out</button>`}
       </div>
       <dl class="totals">
-        <div><dt>nodes</dt><dd>${source.nodes.size}${source.total > source.nodes.size ? ` of ${source.total}` : ""}</dd></div>
-        <div><dt>devices</dt><dd>${devices}</dd></div>
         ${sums.map((sum) => html`<div><dt>${sum.word === "device" || sum.type === sum.word ? sum.type : `${sum.type} ${sum.word}`} held</dt>
           <dd>${Math.round(part(sum.held, sum.total))} % <span class="quiet">of ${whole(sum)}</span></dd></div>`)}
       </dl>
       <div class="tools" role="search">
         <label class="unseen" for="search">Search</label>
-        <input id="search" ref=${search} type="search" autocomplete="off" spellcheck=${false} placeholder="Pod, namespace, node, model or UUID ( / )"
+        <input id="search" ref=${search} type="search" autocomplete="off" spellcheck=${false} placeholder="Pod, node, model, UUID ( / )"
           value=${query} onInput=${(event) => setQuery(event.target.value)} />
         <label class="unseen" for="show">Show</label>
         <select id="show" value=${show} onChange=${(event) => setShow(event.target.value)}>
           ${Object.entries(SHOW).map(([key, [text]]) => html`<option value=${key}>${text}</option>`)}
         </select>
-        <p class="found" role="status">${query || show !== "all" ? `${shown} of ${source.nodes.size} nodes` : ""}</p>
+        <p class="found" role="status">${all.length > 0 && `${of(found.nodes.length, Math.max(source.total, all.length), "node")}, ${of(found.devices, devices, "device")}${query && `, ${counted(found.holders.length, "holder")}`}`}</p>
       </div>
     </header>`;
   }
@@ -76,10 +84,18 @@
     const [show, setShow] = useState("all");
     const [pointed, point] = useState("");
     const [picked, pick] = useState("");
-    const [opened, setAllOpened] = useState(new Map());
+    const [name, setName] = useState(namedNode);
+    const place = useRef(null);
     const search = useRef();
+    const main = useRef();
+    const zoom = (to) => {
+      place.current = to;
+      location.hash = toNode(to.name);
+    };
     useEffect(() => void source.start(), []);
+    useEffect(() => void (document.title = `${name ? `${name} · ` : ""}Device map · koordgate`), [name]);
     useEffect(() => {
+      const moved = () => setName(namedNode());
       const press = (event) => {
         const typing = event.target.closest?.("input, select, textarea");
         if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
@@ -87,32 +103,44 @@
           search.current?.focus();
         } else if (event.key === "Escape") {
           if (typing === search.current && search.current?.value) setQuery("");
+          else if (namedNode()) location.hash = toNode("");
           else pick("");
         }
       };
       addEventListener("keydown", press);
-      return () => removeEventListener("keydown", press);
+      addEventListener("hashchange", moved);
+      return () => {
+        removeEventListener("keydown", press);
+        removeEventListener("hashchange", moved);
+      };
     }, []);
     if (source.state === "signin") return html`<${SignIn} source=${source} />`;
     const wanted = terms(query);
     const chosen = SHOW[show][1];
     const all = source.names.map((name) => source.nodes.get(name)).filter(Boolean);
-    const nodes = all.filter((node) => chosen(node) && matches(node.text, wanted));
+    const found = find(all.filter(chosen), wanted);
     const waiting = source.waiting.pods ?? [];
     const shown = waiting.filter((pod) => matches(`${pod.namespace}/${pod.name}\n${pod.uid}`.toLowerCase(), wanted));
     const pods = { picked, pick, point, lit: pointed || picked };
-    const setOpened = (name, open) => setAllOpened(new Map(opened).set(name, open));
+    const ask = (text) => {
+      setQuery(text);
+      if (name) location.hash = toNode("");
+    };
+    const skip = (event) => (event.preventDefault(), main.current.focus()); // the address names the node
     return html`
-      <a class="skip" href="#nodes">Skip to the nodes</a>
-      <${Header} source=${source} query=${query} setQuery=${setQuery} show=${show} setShow=${setShow} shown=${nodes.length} search=${search} />
+      <a class="skip" href="#nodes" onClick=${skip}>Skip to the nodes</a>
+      <${Header} source=${source} query=${query} setQuery=${ask} show=${show} setShow=${setShow} found=${found} search=${search} />
       <div class="columns">
         <aside aria-label="Pods">
-          <${Picked} nodes=${all} pods=${pods} find=${setQuery} />
+          <${Picked} nodes=${all} pods=${pods} find=${ask} />
+          ${query && html`<${Held} found=${found} pods=${pods} />`}
           <${Waiting} waiting=${source.waiting} shown=${shown} />
         </aside>
-        <main id="nodes" tabindex="-1">
-          ${nodes.length === 0 && html`<p class="quiet">${source.state === "loading" ? "Loading…" : all.length ? "No node matches." : "No node has devices or CPUs to give."}</p>`}
-          <${Nodes} nodes=${nodes} pods=${pods} opened=${opened} setOpened=${setOpened} few=${all.length <= FEW} />
+        <main id="nodes" tabindex="-1" ref=${main}>
+          ${name && html`<${Zoomed} key=${name} name=${name} node=${source.nodes.get(name)} found=${found} pods=${pods} device=${place.current?.name === name ? place.current.at : null} loading=${source.state === "loading"} />`}
+          ${!name && found.nodes.length === 0 && html`<p class="quiet">${source.state === "loading" ? "Loading…" : all.length ? "No node matches." : "No node has devices or CPUs to give."}</p>`}
+          ${!name && all.length <= FEW && html`<${Nodes} found=${found} pods=${pods} />`}
+          ${all.length > FEW && html`<${Overview} found=${found} pods=${pods} hidden=${Boolean(name) || found.nodes.length === 0} zoom=${zoom} />`}
         </main>
       </div>`;
   }

@@ -54,16 +54,14 @@
     return /^[A-Za-z]+-[0-9a-f]{8}-/.test(id) ? id.slice(0, 12) : id;
   }
 
-  function Card({ node, one, pods }) {
+  function Card({ node, one, marked, pods }) {
     const [open, setOpen] = useState(false);
-    const holds = one.shares.some((share) => node.holders[share.holder].key === pods.lit);
     const shown = open ? one.shares : one.shares.slice(0, SHOWN);
     const left = one.shares.length - shown.length;
-    const about = `${one.type} ${one.minor}`;
-    return html`<article class=${classes("card", !HEALTH[one.health]?.good && "away", holds && "lit")} aria-label=${`${about} of ${node.name}`}>
-      <h3>${about} <${Health} one=${one} /></h3>
+    return html`<article class=${classes("card", one.look === "bad" && "away", marked && "lit")} tabindex="-1" aria-label=${`${one.name} of ${node.name}`}>
+      <h3>${one.name} <${Health} one=${one} /></h3>
       <p class="quiet" title=${[one.model, one.id, one.bus].filter(Boolean).join("\n")}>${[node.mixed && plainModel(one.model), shortId(one.id)].filter(Boolean).join(" · ")}</p>
-      ${one.resources.map((resource, at) => html`<${Meter} about=${about} resource=${resource} amounts=${one.amounts[at]}
+      ${one.resources.map((resource, at) => html`<${Meter} about=${one.name} resource=${resource} amounts=${one.amounts[at]}
         segments=${one.shares.map((share) => ({
           holder: node.holders[share.holder],
           lit: node.holders[share.holder].key === pods.lit,

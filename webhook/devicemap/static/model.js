@@ -3,6 +3,7 @@
 
 globalThis.koordgate = (() => {
   const GIB = 2 ** 30;
+  const LOOKS = { free: "free", inParts: "parts", held: "full" }; // of a device that may take something new
   const HEALTH = {
     healthy: { word: "healthy", icon: "✓", good: true },
     unhealthy: { word: "unhealthy", icon: "✕", good: false },
@@ -22,15 +23,17 @@ globalThis.koordgate = (() => {
   function amount(value, unit) {
     if (unit === "percent") return `${value} %`;
     if (unit === "bytes") return value >= GIB / 10 || value === 0 ? `${tenths(value / GIB)} GiB` : `${tenths(value / 2 ** 20)} MiB`;
-    return String(value);
+    return number(value);
   }
 
-  const tenths = (value) => (value >= 100 ? String(Math.round(value)) : String(Math.round(value * 10) / 10));
+  const { format: number } = new Intl.NumberFormat("en");
+  const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+  const tenths = (value) => number(value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
 
   function heldOf([total, held], unit) {
     if (unit === "percent") return `${held} %`;
     if (unit === "bytes") return `${tenths(held / GIB)} / ${tenths(total / GIB)} GiB`;
-    return `${held} / ${total}`;
+    return `${number(held)} / ${number(total)}`;
   }
 
   // What a container has of a card's memory, and whether something keeps it to that.
@@ -45,6 +48,21 @@ globalThis.koordgate = (() => {
   const usesOf = (device, holder) => (device.uses ?? []).filter((one) => one.pod === holder.label).map(useOf);
 
   const part = (value, total) => (total > 0 ? Math.min(100, (100 * value) / total) : value > 0 ? 100 : 0);
+
+  // Percent of the height of a cell. What is held in part looks neither empty nor full, however small the cell is.
+  function level([total, held]) {
+    const exact = part(held, total);
+    return exact === 0 || exact === 100 ? exact : Math.max(12, Math.min(86, exact));
+  }
+
+  function byKey(all, key) {
+    const groups = new Map();
+    for (const one of all) {
+      const name = key(one);
+      groups.set(name, [...(groups.get(name) ?? []), one]);
+    }
+    return [...groups];
+  }
 
   function cpuList(text) {
     const found = [];
@@ -61,27 +79,31 @@ globalThis.koordgate = (() => {
       key: `${one.kind === "claim" ? "claim" : "pod"}:${one.uid}`,
       label: `${one.namespace}/${one.name}`,
       short: one.namespace === "default" ? one.name : `${one.namespace}/${one.name}`,
+      text: `${one.namespace}/${one.name}\n${one.uid}`.toLowerCase(),
       hue: hue(one.uid),
     }));
     const devices = raw.devices.map((one, at) => ({
       ...one,
       at,
+      name: `${one.type} ${one.minor}`,
+      look: HEALTH[one.health]?.good ? (LOOKS[one.state] ?? "full") : "bad",
       resources: types[one.type]?.resources ?? [],
       shares: one.shares.filter((share) => !holders[share.holder].within), // else the reservation Pod's share has it too
+      text: [one.type, one.model, one.id, one.bus, one.pcie, one.health, ...one.shares.map((share) => holders[share.holder].text)]
+        .join("\n").toLowerCase(),
     }));
-    const words = [raw.name, raw.blocked && "blocked"];
-    for (const one of devices) words.push(one.type, one.model, one.id, one.bus, one.pcie, one.health);
-    for (const one of holders) words.push(one.label, one.uid);
+    const words = [raw.name.toLowerCase(), raw.blocked && "blocked", ...devices.map((one) => one.text), ...holders.map((one) => one.text)];
     return {
       ...raw,
       holders,
       devices,
       cpus: raw.cpus && readCpus(raw.cpus, holders),
-      text: words.filter(Boolean).join("\n").toLowerCase(),
+      text: words.filter(Boolean).join("\n"),
       mixed: new Set(devices.filter((one) => one.type === devices[0].type).map((one) => one.model)).size > 1,
+      kinds: byKey(devices, (one) => one.type),
       has: summary(devices, raw.cpus),
       sums: sums(devices),
-      bad: devices.filter((one) => !HEALTH[one.health]?.good).length,
+      bad: devices.filter((one) => one.look === "bad").length,
     };
   }
 
@@ -147,10 +169,47 @@ globalThis.koordgate = (() => {
     return found;
   }
 
+  // What a search finds: the nodes, the places of the devices to be marked on each, and who holds something of these.
+  // A word that is part of a node's name finds the node as a whole and marks none of its devices.
+  function find(nodes, wanted) {
+    const found = { nodes: [], devices: 0, marks: new Map(), holders: [] };
+    const named = new Map();
+    const beside = new Map(); // those that hold some of a device that was found by other words
+    const count = (all, holder, devices) => {
+      const one = all.get(holder.key) ?? { holder, devices: 0, nodes: 0 };
+      all.set(holder.key, { holder, devices: one.devices + devices, nodes: one.nodes + 1 });
+    };
+    for (const node of nodes) {
+      if (!matches(node.text, wanted)) continue;
+      found.nodes.push(node);
+      const rest = wanted.filter((term) => !node.name.toLowerCase().includes(term));
+      const devices = node.devices.filter((one) => matches(one.text, rest));
+      found.devices += devices.length;
+      if (rest.length) found.marks.set(node.name, devices.map((one) => one.at));
+      if (!wanted.length) continue;
+      node.holders.forEach((holder, place) => {
+        const held = devices.filter((one) => one.shares.some((share) => share.holder === place)).length;
+        if (matches(holder.text, rest)) count(named, holder, held);
+        else if (held) count(beside, holder, held);
+      });
+    }
+    found.holders = [...(named.size ? named : beside).values()].sort((a, b) => (a.holder.label < b.holder.label ? -1 : 1));
+    return found;
+  }
+
+  // The places of a node's devices that stand out: those of the holder, or else those that were searched for.
+  function marked(node, lit, found) {
+    if (!lit) return found.marks.get(node.name) ?? [];
+    const place = node.holders.findIndex((one) => one.key === lit);
+    return place < 0 ? [] : node.devices.filter((one) => one.shares.some((share) => share.holder === place)).map((one) => one.at);
+  }
+
+  const toNode = (name) => `#/${encodeURIComponent(name)}`; // the address of a node within the page; "" for all of them
+
   function since(seconds) {
     if (seconds < 90) return `${seconds} s`;
     return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
   }
 
-  return { HEALTH, amount, cpuList, heldOf, holdingsOf, hue, matches, part, plainModel, readNode, since, terms, usesOf };
+  return { HEALTH, amount, byKey, counted, find, heldOf, holdingsOf, level, marked, matches, number, part, plainModel, readNode, since, terms, toNode, usesOf };
 })();

@@ -4,7 +4,8 @@
 (() => {
   const html = htm.bind(preact.h);
   const { useEffect, useRef, useState } = preactHooks;
-  const { amount, holdingsOf, since, usesOf } = koordgate;
+  const { Holder, amount, counted, holdingsOf, since, toNode, usesOf } = koordgate;
+  const MOST = 30; // holders that a search lists
 
   function Picked({ nodes, pods, find }) {
     if (!pods.picked) return null;
@@ -14,7 +15,7 @@
       <h2 id="picked">${holder ? holder.label : "Nothing is held any more"}</h2>
       ${holder && html`<p class="quiet">${holder.kind === "claim" ? "ResourceClaim" : "Pod"} ${holder.uid}</p>`}
       ${holder?.note && html`<p>${holder.note}</p>`}
-      ${held.map(({ node, shares, cpus, holder: here }) => html`<h3>${node.name}</h3>
+      ${held.map(({ node, shares, cpus, holder: here }) => html`<h3><a href=${toNode(node.name)}>${node.name}</a></h3>
         <ul class="plain">
           ${shares.map(({ device, share }) => html`<li><b>${device.type} ${device.minor}</b> ${device.resources.map((resource, at) =>
             `${resource.word} ${amount(share.amounts[at], resource.unit)}`).join(", ")}
@@ -30,19 +31,35 @@
     </section>`;
   }
 
-  function Waiting({ waiting, shown }) {
+  function Panel({ title, count, children }) {
     const [open, setOpen] = useState(null);
     const wide = matchMedia("(min-width: 64rem)").matches;
-    const beyond = (waiting.total ?? 0) - (waiting.pods ?? []).length;
     return html`<details class="panel" open=${open ?? wide} onToggle=${(event) => setOpen(event.target.open)}>
-      <summary><h2>Pods without a node <span class="count">${waiting.total ?? 0}</span></h2></summary>
+      <summary><h2>${title} <span class="count">${count}</span></h2></summary>
+      ${children}
+    </details>`;
+  }
+
+  function Held({ found, pods }) {
+    const { holders } = found;
+    return html`<${Panel} title="Held by" count=${holders.length}>
+      ${holders.length === 0 && html`<p class="quiet">Nobody holds any of it.</p>`}
+      <ul class="holders">${holders.slice(0, MOST).map(({ holder, devices, nodes }) => html`<li key=${holder.key}><${Holder} holder=${holder} pods=${pods}
+        detail=${`${devices ? counted(devices, "device") : "no device"} on ${counted(nodes, "node")}`} /></li>`)}</ul>
+      ${holders.length > MOST && html`<p class="quiet">${holders.length - MOST} more are not listed here.</p>`}
+    <//>`;
+  }
+
+  function Waiting({ waiting, shown }) {
+    const beyond = (waiting.total ?? 0) - (waiting.pods ?? []).length;
+    return html`<${Panel} title="Pods without a node" count=${waiting.total ?? 0}>
       ${shown.length === 0 && html`<p class="quiet">${waiting.total ? "None of them matches the search." : "No Pod waits."}</p>`}
       <ul class="plain">${shown.map((pod) => html`<li key=${pod.uid || pod.name}>
         <b>${pod.namespace}/${pod.name}</b> <span class="quiet">${pod.state}${pod.seconds ? `, seen ${since(pod.seconds)} ago` : ""}</span>
         ${pod.reasons.map((reason) => html`<p class="reason">${reason}</p>`)}
       </li>`)}</ul>
       ${beyond > 0 && html`<p class="quiet">${beyond} more are not listed here.</p>`}
-    </details>`;
+    <//>`;
   }
 
   function SignIn({ source }) {
@@ -67,5 +84,5 @@
     </main>`;
   }
 
-  Object.assign(koordgate, { Picked, SignIn, Waiting });
+  Object.assign(koordgate, { Held, Picked, SignIn, Waiting });
 })();

@@ -3,19 +3,12 @@
 
 (() => {
   const html = htm.bind(preact.h);
-  const BOX = 40;
+  const { HEALTH, byKey, level } = koordgate;
+  const BOX = 50;
   const GAP = 8;
   const PAD = 9;
-  const TOP = 44;
-
-  const byKey = (devices, key) => {
-    const groups = new Map();
-    for (const one of devices) {
-      const name = key(one);
-      groups.set(name, [...(groups.get(name) ?? []), one]);
-    }
-    return [...groups];
-  };
+  const HIGH = 32; // of a box, below its name
+  const TOP = 54;
 
   function lay(node) {
     const numa = (one) => one.numa ?? Infinity;
@@ -59,21 +52,19 @@
     return text.length > most ? text.slice(-most) : text;
   }
 
-  const name = (one) => `${one.type} ${one.minor}`;
-
   function words(node, all) {
     const texts = byKey(node.devices, (one) => one.numa).map(([zone, devices]) => {
-      const roots = byKey(devices, (one) => one.pcie).map(([root, inside]) => `${inside.map(name).join(", ")}${root ? ` on PCIe root ${root}` : ""}`);
+      const roots = byKey(devices, (one) => one.pcie).map(([root, inside]) => `${inside.map((one) => one.name).join(", ")}${root ? ` on PCIe root ${root}` : ""}`);
       return `${zone === null ? "On no NUMA node" : `NUMA node ${zone}`}: ${roots.join("; ")}.`;
     });
     if (all) texts.push(`NVLink connects each pair of ${all.length} devices by ${node.links[0][2]} lanes.`);
-    else for (const [a, b, lanes] of node.links) texts.push(`NVLink: ${name(node.devices[a])} and ${name(node.devices[b])}, ${lanes} lanes.`);
+    else for (const [a, b, lanes] of node.links) texts.push(`NVLink: ${node.devices[a].name} and ${node.devices[b].name}, ${lanes} lanes.`);
     return texts.join(" ");
   }
 
   function wire(node, places, all) {
     const middle = (at) => places.get(at) + BOX / 2;
-    const y = TOP + BOX;
+    const y = TOP + HIGH;
     if (all) {
       const xs = all.map(middle).sort((a, b) => a - b);
       return html`<g class="wire">
@@ -87,38 +78,35 @@
         const [from, to] = [middle(a), middle(b)].sort((one, other) => one - other);
         const depth = y + 14 + Math.min(46, (to - from) / 5);
         return html`<path d=${`M${from} ${y} C${from} ${depth} ${to} ${depth} ${to} ${y}`} style=${{ strokeWidth: 1 + Math.min(lanes, 18) / 6 }}>
-          <title>${`${name(node.devices[a])} – ${name(node.devices[b])}: ${lanes} lanes`}</title>
+          <title>${`${node.devices[a].name} – ${node.devices[b].name}: ${lanes} lanes`}</title>
         </path>`;
       })}
       <text x=${2} y=${y + 58}>NVLink; thicker lines have more lanes</text>
     </g>`;
   }
 
-  function Topology({ node, lit }) {
+  function Topology({ node, marks }) {
     const { places, zones, roots, width } = lay(node);
     const all = uniform(node.links);
-    const height = TOP + BOX + (node.links.length ? (all ? 50 : 64) : 12);
+    const height = TOP + HIGH + (node.links.length ? (all ? 50 : 64) : 12);
     return html`<div class="scroll" tabindex="0" role="group" aria-label=${`Connections of ${node.name}`}>
       <svg role="img" aria-label=${words(node, all)} width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`}>
         ${zones.map(({ zone, x, width: wide }) => html`
-          <rect class="zone" x=${x} y="1" width=${wide} height=${TOP + BOX + 7} rx="6" />
-          <text x=${x + 8} y="15">${zone === null ? "none" : `NUMA ${zone}`}</text>`)}
+          <rect class="zone" x=${x} y="1" width=${wide} height=${TOP + HIGH + 7} rx="6" />
+          <text x=${x + 8} y="15">${zone === null ? "no NUMA" : `NUMA ${zone}`}</text>`)}
         ${roots.map(({ root, x, width: wide }) => html`
-          <rect class="root" x=${x} y="22" width=${wide} height=${BOX + 26} rx="4"><title>${`PCIe root ${root}`}</title></rect>
+          <rect class="root" x=${x} y="22" width=${wide} height=${TOP + HIGH - 18} rx="4"><title>${`PCIe root ${root}`}</title></rect>
           <text class="small" x=${x + 5} y="35">${brief(root, wide)}</text>`)}
         ${node.links.length > 0 && wire(node, places, all)}
         ${node.devices.map((one) => {
           const x = places.get(one.at);
-          const used = Math.max(0, ...one.amounts.map(([total, held]) => koordgate.part(held, total)));
-          const mark = one.shares.some((share) => node.holders[share.holder].key === lit) ? " lit" : "";
-          const bad = koordgate.HEALTH[one.health]?.good ? "" : " bad";
-          return html`<g class=${`box${mark}${bad}`}>
-            <rect class="empty" x=${x} y=${TOP} width=${BOX} height=${BOX} rx="4" />
-            <rect class="fill" x=${x} y=${TOP + BOX - (used * 8) / 100} width=${BOX} height=${(used * 8) / 100} />
-            <rect class="edge" x=${x} y=${TOP} width=${BOX} height=${BOX} rx="4" />
-            <text x=${x + BOX / 2} y=${TOP + 15} text-anchor="middle">${one.type.slice(0, 7)}</text>
-            <text x=${x + BOX / 2} y=${TOP + 28} text-anchor="middle">${one.minor}</text>
-            <title>${`${name(one)}, ${one.health}`}</title>
+          const wide = BOX / one.amounts.length;
+          return html`<g class=${`box ${one.look}${marks.includes(one.at) ? " lit" : ""}`}>
+            <rect class="empty" x=${x} y=${TOP} width=${BOX} height=${HIGH} rx="3" />
+            ${one.amounts.map((each, at) => html`<rect class="fill" x=${x + at * wide} width=${wide} y=${TOP + HIGH * (1 - level(each) / 100)} height=${(HIGH * level(each)) / 100} />`)}
+            <rect class="edge" x=${x} y=${TOP} width=${BOX} height=${HIGH} rx="3" />
+            <text x=${x + BOX / 2} y=${TOP - 5} text-anchor="middle">${one.type.slice(0, 7)} ${one.minor}</text>
+            <title>${`${one.name}, ${HEALTH[one.health]?.word ?? one.health}`}</title>
           </g>`;
         })}
       </svg>
