@@ -226,9 +226,9 @@ def not_delivered(request: PodRequest, node: NodeSnapshot) -> Refusal | None:
     if way.delivery is None:
         return Refusal(f"{node.name}: the node {way.why_not}", short="the node cannot show containers their cards")
     longest = max(names, key=len)
-    if way.delivery is Delivery.NVIDIA_NRI and len(longest) > MAX_NRI_NAME_LENGTH:
+    if (way.delivery is Delivery.NVIDIA_NRI or way.hidden) and len(longest) > MAX_NRI_NAME_LENGTH:
         short = f"container {longest} has a name of more than {MAX_NRI_NAME_LENGTH} characters"
-        why = f"{short}, which does not fit into the annotation that NVIDIA's NRI plugin reads: give it a shorter name"
+        why = f"{short}, which does not fit into the annotations by which cards come there: give it a shorter name"
         return Refusal(f"{node.name}: {why}", short=short)
     return None
 

@@ -134,7 +134,7 @@ class NodeDelivery:
 
 NOTHING_TOLD: Final = NodeDelivery()
 MAX_NRI_NAME_LENGTH: Final = 53
-"""Characters of a container's name that fit into the key nvidia.cdi.k8s.io/container.NAME (63 after the slash)."""
+"""Characters of a container's name that fit into keys of NRI plugins, .../container.NAME (63 after the slash)."""
 ENFORCER: Final = "koordgate"
 """The name of the enforcer as an NRI plugin."""
 VOID: Final = "void"
@@ -259,7 +259,8 @@ def _enforcer_annotations(container: str, cards: Sequence[str], limit: MemoryLim
 
 def _by_enforcer(provider: LimitProvider, *, cores: bool) -> Keeper:
     written = _enforcer_annotations if cores else _toolkit_annotations
-    return Keeper(partial(_enforcer_why_not, provider), written, enforcer=True, cores=cores)
+    why_not = partial(_enforcer_why_not, provider)
+    return Keeper(why_not, written, longest_name=MAX_NRI_NAME_LENGTH, enforcer=True, cores=cores)
 
 
 KEEPERS: Final[Mapping[LimitProvider, Keeper]] = {

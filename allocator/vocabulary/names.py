@@ -70,9 +70,10 @@ MEMORY_REQUEST_PREFIX: Final = "nvidia-gpu-memory-request.koordgate.io/"
 MEMORY_LIMIT_PREFIX: Final = "nvidia-gpu-memory-limit.koordgate.io/"
 CORE_LIMIT_PREFIX: Final = "gpu-core-limit.koordgate.io/"  # for the enforcer, in percent of each card
 ENFORCER_CARDS_PREFIX: Final = "nri.koordgate.io/"  # the cards that only the enforcer may show a container, by UUID
-# The NRI plugins without which the container runtime's default validator lets no container be created. A container's
-# own key (.../container.NAME) precedes the Pod's (.../pod), and this the bare one (containerd/nri, pkg/plugin).
-REQUIRED_PLUGINS: Final = "required-plugins.noderesource.dev"
+# The NRI plugins without which the container runtime's default validator refuses a container, whose name follows. It
+# precedes the keys for all containers of a Pod, required-plugins.noderesource.dev and .../pod, which are the author's
+# (containerd/nri, pkg/plugin).
+REQUIRED_PLUGINS_PREFIX: Final = "required-plugins.noderesource.dev/container."
 ASKED_LIMIT_PREFIX: Final = "gpu-memory-limit.koordgate.io/"  # on a Pod, with a container's name behind it
 
 # Annotations by which software of the nodes shows containers devices. It compares the beginnings of keys, which need no
@@ -85,7 +86,7 @@ _DECIDED_BEGINNINGS: Final = (
     MEMORY_LIMIT_PREFIX,
     CORE_LIMIT_PREFIX,
     ENFORCER_CARDS_PREFIX,
-    REQUIRED_PLUGINS,
+    REQUIRED_PLUGINS_PREFIX,
 )
 
 # Resources that quotas count (`allocator.request.quotaamounts`). No Node has them; schedulers are told to ignore them.
@@ -120,6 +121,11 @@ def shown_by(key: str) -> tuple[str, str] | None:
 def enforcer_cards(container: str) -> str:
     """Name the annotation that lists the cards which only the enforcer may show a container."""
     return f"{ENFORCER_CARDS_PREFIX}{container}"
+
+
+def required_plugins(container: str) -> str:
+    """Name the annotation that lists the NRI plugins without which a container is not created."""
+    return f"{REQUIRED_PLUGINS_PREFIX}{container}"
 
 
 def device_quota(container: str, tail: str) -> str:

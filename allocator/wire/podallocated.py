@@ -39,15 +39,14 @@ from allocator.vocabulary.names import (
     DEVICE_ALLOCATED,
     DEVICE_QUOTAS,
     DOMAINS,
-    ENFORCER_CARDS_PREFIX,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     MEMORY_LIMIT_PREFIX,
-    REQUIRED_PLUGINS,
     RESOURCE_STATUS,
     TYPE_GPU,
     device_quota,
     enforcer_cards,
+    required_plugins,
     shown_by,
     visible_devices,
 )
@@ -84,7 +83,7 @@ def write_annotations(
 
     `way`: how its containers get their GPUs, and in which form these are named. NVIDIA's NRI plugin has an annotation
     of its own beside the one that the variable reads. So has the enforcer where it alone shows them. The variable then
-    reads `void`, and the runtime's validator lets the Pod wait while the enforcer is away.
+    reads `void`, and the runtime's validator lets the container wait while the enforcer is away.
     """
     if not shares:
         return {}
@@ -98,7 +97,7 @@ def write_annotations(
             if gpu and way.hidden:
                 seen[visible_devices(container)] = [VOID]
                 seen.setdefault(enforcer_cards(container), []).append(share.id)
-                seen[REQUIRED_PLUGINS] = [_REQUIRED]
+                seen[required_plugins(container)] = [_REQUIRED]
                 continue
             name = way.named(share.id) if gpu and not by_nri else share.id
             seen.setdefault(visible_devices(container, share.type), []).append(name)
@@ -143,12 +142,11 @@ def in_any_form(annotations: Mapping[str, str]) -> dict[str, str]:
             hidden = enforcer_cards(container)
             if found[key] == VOID and hidden in found and f"{MEMORY_LIMIT_PREFIX}{container}" not in found:
                 found[key] = found.pop(hidden)
+                found.pop(required_plugins(container), None)
             found[key] = _bare(found[key])
             again = nri_annotation(container)
             if again in found and _bare(found[again]) == found[key]:
                 del found[again]
-    if found.get(REQUIRED_PLUGINS) == _REQUIRED and not any(key.startswith(ENFORCER_CARDS_PREFIX) for key in found):
-        del found[REQUIRED_PLUGINS]
     return found
 
 

@@ -209,9 +209,12 @@ def test_pods_without_cards_and_pods_with_another_runtime_class_are_not_refused(
     assert isinstance(place(other, there), Placement)
 
 
+@pytest.mark.parametrize("runtime", [OPERATOR_NRI, replace(BARE, enforcer=BY_CDI)], ids=["NVIDIA's", "the enforcer"])
 @pytest.mark.parametrize("length", [53, 54])
-def test_a_name_of_54_characters_does_not_fit_into_the_annotation_of_nvidias_nri_plugin(length: int) -> None:
-    there = replace(node(gpu(0)), delivery=delivery_of(OPERATOR_NRI, "", NO_CLASS))
+def test_a_name_of_54_characters_does_not_fit_into_the_annotation_of_an_nri_plugin(
+    runtime: NodeRuntime, length: int
+) -> None:
+    there = replace(node(gpu(0)), delivery=delivery_of(runtime, "", NO_CLASS))
     placed = place(request(app("c" * length, gpus(50)), app("short", gpus(10))), there)
     assert isinstance(placed, Refusal) == (length == 54)
     if isinstance(placed, Refusal):
@@ -259,7 +262,7 @@ FORMS = {
         {
             "visible-devices.koordgate.io/main": "void",
             "nri.koordgate.io/main": "GPU-0,GPU-1",
-            "required-plugins.noderesource.dev": '["koordgate"]',
+            "required-plugins.noderesource.dev/container.main": '["koordgate"]',
         },
     ),
 }

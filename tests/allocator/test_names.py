@@ -90,14 +90,17 @@ def test_what_shows_devices_by_the_nodes_own_software_is_an_allocation(key: str)
         "nvidia-gpu-memory-request.koordgate.io/main",
         "gpu-core-limit.koordgate.io/main",
         "nri.koordgate.io/main",
-        "required-plugins.noderesource.dev",
-        "required-plugins.noderesource.dev/pod",
         "required-plugins.noderesource.dev/container.main",
     ],
 )
 def test_what_the_enforcer_goes_by_is_an_allocation_that_koordgate_alone_writes(key: str) -> None:
     assert names.is_allocation_annotation(key)
     assert not names.is_delivery_annotation(key)
+
+
+@pytest.mark.parametrize("key", ["required-plugins.noderesource.dev", "required-plugins.noderesource.dev/pod"])
+def test_which_nri_plugins_a_pod_requires_its_author_may_say(key: str) -> None:
+    assert not names.is_allocation_annotation(key)
 
 
 @pytest.mark.parametrize(

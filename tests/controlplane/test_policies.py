@@ -450,8 +450,7 @@ async def test_what_a_pod_holds_is_changed_by_nobody(root: AdminClient, subresou
             {"nvidia-gpu-memory-request.koordgate.io/main": "99999"},
             {"gpu-core-limit.koordgate.io/main": "99"},
             {"nri.koordgate.io/main": "GPU-2"},
-            {"required-plugins.noderesource.dev": "[]"},
-            {"required-plugins.noderesource.dev/pod": "[]"},
+            {"required-plugins.noderesource.dev/container.main": "[]"},
             *({key: text} for key, text in SHOWING.items()),
         ):
             assert await refusal(root.patch(path, {"metadata": {"annotations": annotations}})) == ALLOCATIONS
@@ -493,7 +492,7 @@ async def test_the_kubelet_goes_on_to_report_a_pod_that_holds_cards(guarded: Con
         delivered |= {"nvidia.com/container.main.gpus.devices": "GPU-1"}
         delivered |= {f"nvidia-gpu-memory-{what}.koordgate.io/main": "1024" for what in ("limit", "request")}
         delivered |= {"nri.koordgate.io/main": "GPU-1", "gpu-core-limit.koordgate.io/main": "50"}
-        delivered |= {"required-plugins.noderesource.dev": '["koordgate"]'}
+        delivered |= {"required-plugins.noderesource.dev/container.main": '["koordgate"]'}
         given["metadata"]["annotations"] = {DEVICE_ALLOCATED: "{}", visible_devices("main"): "GPU-1", **delivered}
         await scheduler.create(pods_path(TENANT, name, "binding"), given)
 
@@ -541,7 +540,7 @@ async def test_another_binder_brings_no_allocation(root: AdminClient, resource: 
             "nvidia-gpu-memory-request.koordgate.io/main",
             "gpu-core-limit.koordgate.io/main",
             "nri.koordgate.io/main",
-            "required-plugins.noderesource.dev",
+            "required-plugins.noderesource.dev/container.main",
             *SHOWING,
         ):
             assert await bound({key: "{}"}) == BINDINGS

@@ -77,7 +77,7 @@ def decided(container: str, *cards: str, require: bool = True, **limits: int) ->
     annotations = {
         f"nri.koordgate.io/{container}": ",".join(cards),
         f"visible-devices.koordgate.io/{container}": "void",
-        "required-plugins.noderesource.dev": '["koordgate"]',
+        f"required-plugins.noderesource.dev/container.{container}": '["koordgate"]',
     }
     if require:
         annotations["koordgate.io/limits"] = "require"

@@ -33,7 +33,7 @@ OWN = {"scheduling.koordinator.sh/resource-status": json.dumps({"cpuset": LAST})
 WITH_CARD = {
     "nri.koordgate.io/main": CARD,
     "visible-devices.koordgate.io/main": "void",
-    "required-plugins.noderesource.dev": '["koordgate"]',
+    "required-plugins.noderesource.dev/container.main": '["koordgate"]',
 }
 LIMITED = {**WITH_CARD, "nvidia-gpu-memory-limit.koordgate.io/main": "512", "koordgate.io/limits": "require"}
 

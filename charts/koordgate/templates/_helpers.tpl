@@ -394,7 +394,7 @@ key in ['koordgate.io/original-request', 'koordgate.io/dialect', 'koordgate.io/n
 {{- define "koordgate.cel.visibleKey" -}}
 key.startsWith('visible-devices.koordgate.io/') || key.contains('.visible-devices.koordgate.io/') || key.contains('.device-quotas.koordgate.io/') ||
 key.startsWith('nvidia-gpu-memory-limit.koordgate.io/') || key.startsWith('nvidia-gpu-memory-request.koordgate.io/') ||
-key.startsWith('gpu-core-limit.koordgate.io/') || key.startsWith('nri.koordgate.io/') || key.startsWith('required-plugins.noderesource.dev')
+key.startsWith('gpu-core-limit.koordgate.io/') || key.startsWith('nri.koordgate.io/') || key.startsWith('required-plugins.noderesource.dev/container.')
 {{- end }}
 
 {{/* CEL: software of the nodes that is not koordgate's shows a container devices by the annotation `key`

@@ -16,7 +16,7 @@ from reporter.protobuf import BOOL, BYTES, INT32, INT64, TEXTS, UINT32, Field, M
 PACKAGE: Final = "nri.pkg.api.v1alpha1"
 _STOPPED: Final = 4  # of ContainerState
 # An author's own annotations may have 256 KiB a Pod, and decide nothing.
-_DOMAINS: Final = ("koordinator.sh", "koordgate.io", "kubernetes.io", "noderesource.dev", "nvidia.com")
+_DOMAINS: Final = ("koordinator.sh", "koordgate.io", "kubernetes.io", "nvidia.com")
 
 _POD: Final = Field("pod", 1, "PodSandbox")
 _CONTAINER: Final = Field("container", 2, "Container")
