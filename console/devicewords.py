@@ -33,7 +33,7 @@ def told_use(use: MemoryUse) -> str:
     """Write what a container has of a card's memory, and whether it is kept to it."""
     used = "" if use.used is None else f" uses {gib(use.used)}"
     most = "" if use.limit is None else f" of at most {gib(use.limit)}"
-    wanted = f", not at most {gib(use.wanted or 0)}" if use.keeping is Keeping.MISSING else ""
+    wanted = f", not kept to {gib(use.wanted)}" if use.wanted is not None and use.limit != use.wanted else ""
     over = ", more than it holds" if use.exceeds else ""
     by = f" by {use.provider}" if use.keeping is Keeping.INJECTED else ""
     return f"{use.container}{used}{most}{wanted} ({use.keeping}{by}{over})"

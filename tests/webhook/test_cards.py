@@ -11,7 +11,7 @@ from nodereports import report
 from rich.console import Console
 from rich.table import Table
 
-from allocator.vocabulary.delivery import Keeping, MemoryUse
+from allocator.vocabulary.delivery import Keeping, LimitProvider, MemoryUse
 from allocator.vocabulary.devicetype import BUILT_IN, Unit, own_type
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
@@ -345,11 +345,19 @@ USES = [
     ("use", "told"),
     [
         (USES[0], "main uses 3 GiB of at most 40 GiB (enforced)"),
-        (USES[1], "side uses 45 GiB, not at most 40 GiB (missing, more than it holds)"),
-        (USES[2], "main uses 0 GiB of at most 41 GiB, not at most 40 GiB (missing)"),
+        (USES[1], "side uses 45 GiB, not kept to 40 GiB (missing, more than it holds)"),
+        (USES[2], "main uses 0 GiB of at most 41 GiB, not kept to 40 GiB (missing)"),
         (USES[3], "side uses 0.5 GiB (accounting)"),
         (replace(USES[3], used=2**20 + 1), "side uses 2 MiB (accounting)"),
         (replace(USES[0], used=None), "main of at most 40 GiB (enforced)"),
+        (
+            replace(USES[0], keeping=Keeping.INJECTED, provider=LimitProvider.HAMI_CORE),
+            "main uses 3 GiB of at most 40 GiB (injected by HAMi-core)",
+        ),
+        (
+            replace(USES[0], keeping=Keeping.INJECTED, provider=LimitProvider.MPS, limit=None),
+            "main uses 3 GiB, not kept to 40 GiB (injected by mps)",
+        ),
     ],
 )
 def test_a_containers_memory_is_told_in_words(use: MemoryUse, told: str) -> None:
