@@ -1,8 +1,10 @@
 """The reporter's end of `reporter.exchange`: facts are written when they change, the state is read each round."""
 
 import fcntl
+import logging
 import os
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -11,6 +13,8 @@ from reporter.exchange import Facts, State
 from reporter.files import FileError, read_bounded
 from reporter.reading import EnforcerReading
 from reporter.settings import Enforcement
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class EnforcerFiles:
@@ -21,6 +25,7 @@ class EnforcerFiles:
         self._settings = settings
         self._told = b""
         self._state = State()
+        self._bug = ""
 
     def read(self) -> EnforcerReading:
         """Read what the enforcer tells; never raises. What it told before counts while the file cannot be read."""
@@ -44,7 +49,17 @@ class EnforcerFiles:
         )
 
     def tell(self, facts: Facts) -> str:
-        """Write the facts if they have changed; returns why that failed, "" if it did not."""
+        """Write the facts if they have changed; returns why that failed, "" if it did not. Never raises."""
+        try:
+            return self._tell(facts)
+        except Exception as error:  # noqa: BLE001 a bug here must not end the round, which also writes cpusets
+            bug = f"{self._folder / exchange.FACTS}: a bug keeps the facts from being written ({error!r}); see the log"
+            if bug != self._bug:
+                self._bug = bug
+                _LOG.exception("a bug in what the enforcer is told; it goes on with what it has")
+            return bug
+
+    def _tell(self, facts: Facts) -> str:
         # An order is made of text keys only, and NUMA nodes are numbers.
         data = msgspec.json.encode(msgspec.to_builtins(facts, str_keys=True), order="deterministic")
         path = self._folder / exchange.FACTS
@@ -53,8 +68,7 @@ class EnforcerFiles:
         if len(data) > exchange.MAX_BYTES:
             return f"{path}: would be larger than {exchange.MAX_BYTES} bytes; the enforcer goes on with what it has"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._folder.chmod(0o700)
+            files.own_folder(self._folder)
             files.write_whole(path, data)
         except OSError as error:
             return f"{path}: cannot be written ({error.strerror}); mount {self._folder.parent} read-write"

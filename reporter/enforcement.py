@@ -58,15 +58,18 @@ def no_limits(
 
 
 def cpu_facts(
-    pods: Iterable[plan.Pod], pools: plan.SharedCpus, kubelet: plan.KubeletRules, *, mems: bool
+    pods: Iterable[NodePod], pools: plan.SharedCpus, kubelet: plan.KubeletRules, *, mems: bool
 ) -> exchange.Cpus:
-    """What the enforcer must know of CPUs."""
+    """What the enforcer must know of CPUs. `mems`: whether memory follows the NUMA nodes that were allocated.
+
+    Which containers run beside a Pod's own CPUs is told by name: none has an id before it is created.
+    """
     pods = tuple(pods)
     show = format_cpuset
     return exchange.Cpus(
         shared=show(pools.shared),
         best_effort=show(pools.best_effort),
-        first=show(plan.used_first(pods, pools, kubelet)),
+        first=show(plan.used_first((pod.planned(mems=mems) for pod in pods), pools, kubelet)),
         system=show(pools.system),
         shared_by_node={node: show(cpus) for node, cpus in pools.shared_by_node.items()},
         best_effort_by_node={node: show(cpus) for node, cpus in pools.best_effort_by_node.items()},
@@ -75,7 +78,7 @@ def cpu_facts(
         default=show(kubelet.default),
         given={uid: {name: show(cpus) for name, cpus in sets.items()} for uid, sets in kubelet.given.items()},
         mems=mems,
-        beside={pod.uid: tuple(sorted(set(pod.shared.values()))) for pod in pods if pod.cpus and pod.shared},
+        beside={pod.cgroup: tuple(sorted(pod.shared)) for pod in pods if pod.cpus and pod.shared},
     )
 
 
@@ -129,7 +132,7 @@ def told(known: Facts, seen: EnforcerReading, provider: LimitProvider, why_not: 
         brings = Bringing.CDI
     elif known.default_shows or known.showing:
         brings = Bringing.MOUNTS if known.mounts else Bringing.ENVIRONMENT
-    why = why_not or seen.state.limits
+    why = why_not or (seen.state.limits if seen.state.provider == provider else None)
     return EnforcerTold(
         brings,
         "" if brings is not None else _NO_WAY,

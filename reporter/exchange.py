@@ -68,9 +68,7 @@ class Facts(msgspec.Struct, frozen=True):
     # why its limits cannot be kept here, and the cure; "" if they can. The enforcer adds what it finds itself.
     no_limits: str = ""
     variable: str = ""  # the CDI kind with which NVIDIA_VISIBLE_DEVICES names a card; "" for the bare UUID
-    # What the enforcer reads itself; the file has none of it.
-    # Pod UID to containers that have cards of NVIDIA's device plugin; None if that is not known
-    plugin_held: dict[str, tuple[str, ...]] | None = None
+    # What the enforcer finds itself; the file does not have it.
     mps_namespaces: str = ""  # where the MPS daemon has a folder for each namespace; "" if it makes none (protocol 2)
 
 
@@ -103,7 +101,8 @@ class State(msgspec.Struct, frozen=True):
     runtime: str = ""  # name and version of the container runtime
     # why it does not work in whole or in part, and the cure, a sentence each
     problems: tuple[str, ...] = ()
-    limits: str | None = None  # why the provider is not ready, and the cure; "" if it is; None if that is not known
+    provider: str = ""  # name of the `LimitProvider` for whose limits it looked last
+    limits: str | None = None  # why that is not ready, and the cure; "" if it is; None if that is not known
     cpus: bool = True  # whether it sets cpusets; not beside another plugin that does
     containers: dict[str, dict[str, CardState]] = {}  # container id to card's UUID
     remarks: tuple[Remark, ...] = ()  # the last `MAX_REMARKS`

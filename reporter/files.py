@@ -237,6 +237,15 @@ def read_bounded(path: Path, max_bytes: int, *, follow: bool = True) -> bytes:
     return data
 
 
+def own_folder(path: Path) -> None:
+    """Make a folder of ours, which only root may open; the kubelet may have made it, for everybody, to mount it.
+
+    Raises OSError: as the file system does.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file of ours, whole or not at all; its folder is made if it is missing. Only root may read the file.
 

@@ -25,7 +25,7 @@ CPUS = Cpus(
     system="0",
 )
 CARDS = {card: CardPlace(f"0000:0{number}:00.0", 80 * 2**30) for number, card in enumerate((ONE, TWO, THREE))}
-FACTS = Facts(cpus=CPUS, cards=CARDS, plugin_held={})
+FACTS = Facts(cpus=CPUS, cards=CARDS)
 NVIDIA_CDI = {"gpu": "nvidia.com/gpu"}
 
 

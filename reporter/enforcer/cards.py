@@ -16,6 +16,7 @@ from reporter.exchange import Facts
 
 MOUNTED: Final = "/var/run/nvidia-container-devices"
 _NOTHING: Final = "/dev/null"
+_ALL: Final = "all"
 _FRACTIONS: Final = "nvidia.com/container."
 _LOST: Final = (
     "look for its fault (koordgate doctor), or delete the Pod, so that the one in its place is given another card"
@@ -85,12 +86,12 @@ def _bring(sandbox: Sandbox, container: Container, cards: Cards, facts: Facts) -
     return Brought({VISIBLE_DEVICES_ENV: ",".join(named)})
 
 
-def mounts_others(container: Container, cards: Cards, facts: Facts) -> str:
-    """Refuse a container that has mounts for other cards, where NVIDIA's runtime takes such; "" for all else.
+def mounts_others(container: Container, cards: Cards, facts: Facts | None) -> str:
+    """Refuse a container that has mounts for other cards, where NVIDIA's runtime may take such; "" for all else.
 
     No answer can take a mount away.
     """
-    if not facts.mounts:
+    if facts is not None and not facts.mounts:
         return ""
     for mount in container.mounts:
         if mount.startswith(f"{MOUNTED}/") and mount.rpartition("/")[2] not in cards.names:
@@ -101,12 +102,23 @@ def mounts_others(container: Container, cards: Cards, facts: Facts) -> str:
     return ""
 
 
-def held_by_others(sandbox: Sandbox, container: Container, facts: Facts) -> bool:
-    """Whether others may have given a container cards: NVIDIA's device plugin, or its fractioning operator."""
-    if facts.plugin_held is None or container.name in facts.plugin_held.get(sandbox.uid, ()):
-        return True
+Held = Mapping[str, tuple[str, ...]]
+"""Pod UID to the containers that have cards of NVIDIA's device plugin."""
+
+
+def held_by_others(sandbox: Sandbox, container: Container, held: Held | None) -> bool:
+    """Whether others may have given a container cards: NVIDIA's device plugin, or its fractioning operator.
+
+    `held`: None if that is not known. The device plugin names single cards, or where it mounts them, in the variable,
+    or it shows them by CDI, for which the variable does not matter.
+    """
+    if held is None:
+        stated = _listed(container.environment.get(VISIBLE_DEVICES_ENV, ""))
+        by_plugin = bool(stated) and _ALL not in stated
+    else:
+        by_plugin = container.name in held.get(sandbox.uid, ())
     handled = f"{_FRACTIONS}{container.name}."
-    return any(key.startswith(handled) for key in sandbox.annotations)
+    return by_plugin or any(key.startswith(handled) for key in sandbox.annotations)
 
 
 def _others(annotations: Mapping[str, str], container: Container, facts: Facts) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 from allocator.vocabulary.delivery import VOID
 from allocator.vocabulary.names import VISIBLE_DEVICES_ENV
 from reporter import exchange
-from reporter.enforcer.cards import bring, cards_of, held_by_others, mounts_others
+from reporter.enforcer.cards import Held, bring, cards_of, held_by_others, mounts_others
 from reporter.enforcer.limits import Rules, limiter
 from reporter.enforcer.model import Answer, Container, Edits, Sandbox
 from reporter.exchange import Facts, Remark
@@ -37,21 +37,35 @@ def rules_of(settings: ReporterSettings) -> Rules:
     )
 
 
-def devices(sandbox: Sandbox, container: Container, facts: Facts | None, rules: Rules) -> Answer:
-    """Decide what a container gets of its devices; None: the reporter has told nothing yet."""
+def shut(sandbox: Sandbox, container: Container, rules: Rules, held: Held | None) -> bool:
+    """Whether a container is to be kept from all cards of a closed node. `held`: None if that is not known."""
+    if not rules.closed or sandbox.namespace in rules.exempt or cards_of(sandbox.annotations, container.name).names:
+        return False
+    return not held_by_others(sandbox, container, held)
+
+
+def void(container: Container) -> dict[str, str]:
+    """The variable by which NVIDIA's runtime shows a container no card, unless it has it."""
+    return {} if container.environment.get(VISIBLE_DEVICES_ENV) == VOID else {VISIBLE_DEVICES_ENV: VOID}
+
+
+def devices(
+    sandbox: Sandbox, container: Container, facts: Facts | None, rules: Rules, held: Held | None = None
+) -> Answer:
+    """Decide what a container gets of its devices.
+
+    `facts`: None if the reporter has told nothing yet. `held`: None if that is not known.
+    """
     cards = cards_of(sandbox.annotations, container.name)
+    closed = shut(sandbox, container, rules, held)
+    mounted = mounts_others(container, cards, facts) if closed or (cards.names and facts is not None) else ""
     if facts is None:
-        return Answer(refusal=_NOT_TOLD if cards.only and cards.names else "")
+        refusal = _NOT_TOLD if cards.only and cards.names else mounted
+        return Answer(Edits(environment=void(container) if closed else {}), refusal=refusal)
     brought = bring(sandbox, container, cards, facts)
-    environment = dict(brought.environment)
-    ours = bool(cards.names)
-    shut = rules.closed and not ours and sandbox.namespace not in rules.exempt
-    if shut and not held_by_others(sandbox, container, facts):
-        if container.environment.get(VISIBLE_DEVICES_ENV) != VOID:
-            environment[VISIBLE_DEVICES_ENV] = VOID
-        ours = True
+    environment = {**brought.environment, **(void(container) if closed else {})}
     limited = limiter(sandbox, container, facts, rules)
-    refusal = brought.refusal or (mounts_others(container, cards, facts) if ours else "")
+    refusal = brought.refusal or mounted
     if limited.why_not and limited.required:
         refusal = refusal or f"container {container.name} requires limits of its cards: {limited.why_not}"
     if refusal:

@@ -12,18 +12,26 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from msgspec import structs
 
+from allocator.vocabulary.delivery import by_enforcer
 from reporter import exchange, files
+from reporter.enforcer.cards import Held
 from reporter.exchange import Facts, State
 from reporter.files import FileError, read_bounded
 from reporter.kubelet import checkpoint, devicecheckpoint
 
 _LOG: Final = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_Held = dict[str, tuple[str, ...]]
 _NVIDIA: Final = "nvidia.com/"
 _POLL_S: Final = 0.2  # a lock announces nothing
 _HELD: Final = 5  # polls; the reporter tries the lock for an instant
 _WRITE_S: Final = 1.0
+_NO_FACTS: Final = "the reporter has told nothing of this node yet: see that it runs"
+_NOT_LOOKED: Final = "the enforcer is still finding out whether {provider} keeps limits on this node: wait"
+_ANYBODYS: Final = (
+    "who has cards of NVIDIA's device plugin is not known, so that devices.closed keeps no container from single cards "
+    "that its NVIDIA_VISIBLE_DEVICES names: {why}"
+)
+_UNSEEN: Final = "{folder} is not there: mount the host's folder at this path"
 
 
 class _Changed(Generic[_T]):
@@ -35,7 +43,7 @@ class _Changed(Generic[_T]):
         self._max_bytes = max_bytes
         self._seen: tuple[int, ...] = ()
         self.value = absent
-        self.problem = ""  # why the newest content is not usable; what it had before counts
+        self.problem = ""  # why the newest content is not usable
 
     def look(self) -> bool:
         """Read the file if it has changed; returns whether it had."""
@@ -52,12 +60,16 @@ class _Changed(Generic[_T]):
             self.problem = ""
         except (FileNotFoundError, FileError, ValueError, msgspec.MsgspecError) as error:
             self.problem = f"{self._path}: {error}"
-            _LOG.warning("a file cannot be read; what it had before counts", extra={"problem": self.problem})
+            _LOG.warning("a file cannot be read", extra={"problem": self.problem})
         return True
 
 
 class FactsReader:
-    """What the reporter knows of the node, and the rest of `Facts`."""
+    """What the reporter knows of the node, and the rest of `Facts`.
+
+    Attributes:
+        held: Who has cards of NVIDIA's device plugin, as last read; None if that is not known.
+    """
 
     def __init__(self, folder: Path, plugins: Path | None) -> None:
         """Name the files.
@@ -65,51 +77,60 @@ class FactsReader:
         `plugins`: the checkpoint of the kubelet's device manager; None if it does not matter who has cards otherwise.
         """
         self._facts = _Changed[Facts | None](folder / exchange.FACTS, _facts, exchange.MAX_BYTES, None)
-        self._plugins: _Changed[_Held | None] | None = None
-        if plugins is not None:
-            # No plugin has registered yet; unless the kubelet's folder is not to be seen at all.
-            absent: _Held | None = {} if plugins.parent.is_dir() else None
-            self._plugins = _Changed(plugins, _held, checkpoint.MAX_BYTES, absent)
+        self.held: Held | None = None
+        self._plugins: _Changed[Held] | None = None
+        self._unseen = ""
+        if plugins is not None and plugins.parent.is_dir():
+            self._plugins = _Changed[Held](plugins, _held, checkpoint.MAX_BYTES, {})  # no plugin has registered yet
+        elif plugins is not None:
+            self._unseen = _UNSEEN.format(folder=plugins.parent)
         self._told: Facts | None = None
-        self._limits: str | None = None
-        self._namespaces = ""
+        self._found: tuple[str, str | None, str] = ("", None, "")
 
     @property
-    def problem(self) -> str:
-        """Why the newest facts are not usable; "" if they are."""
-        return self._facts.problem
+    def problems(self) -> tuple[str, ...]:
+        """What is not known, and the cure, a sentence each."""
+        why = self._plugins.problem if self._plugins is not None else self._unseen
+        no_facts = _NO_FACTS if self._told is None else ""
+        return tuple(filter(None, (self._facts.problem or no_facts, _ANYBODYS.format(why=why) if why else "")))
 
-    def found(self, no_limits: str | None, namespaces: str) -> None:
-        """Take what was found of the node's limits; see `Doors.look`."""
-        if (no_limits, namespaces) != (self._limits, self._namespaces):
-            self._limits, self._namespaces = no_limits, namespaces
+    @property
+    def looked(self) -> bool:
+        """Whether there are facts, and it is known whether the limits of their provider can be kept."""
+        told = self._facts.value
+        return told is not None and (not by_enforcer(told.provider) or self._found[0] == told.provider)
+
+    def found(self, provider: str, no_limits: str | None, namespaces: str) -> None:
+        """Take what was found of a provider's limits; see `Doors.look`."""
+        if (provider, no_limits, namespaces) != self._found:
+            self._found = (provider, no_limits, namespaces)
             self._join()
 
     def read(self) -> Facts | None:
         """Look at the files, and read what has changed."""
-        changed = self._facts.look()
-        if self._plugins is not None and self._plugins.look():
-            changed = True
-        if changed:
+        if self._facts.look():
             self._join()
+        if self._plugins is not None:
+            self._plugins.look()
+            self.held = None if self._plugins.problem else self._plugins.value
         return self._told
 
     def _join(self) -> None:
         told = self._facts.value
-        self._told = told and structs.replace(
-            told,
-            no_limits=told.no_limits or self._limits or "",
-            mps_namespaces=self._namespaces,
-            plugin_held=self._plugins.value if self._plugins is not None else None,
-        )
+        if told is None:
+            return
+        provider, no_limits, namespaces = self._found
+        if provider != told.provider:
+            no_limits, namespaces = "" if self.looked else _NOT_LOOKED.format(provider=told.provider), ""
+        self._told = structs.replace(told, no_limits=told.no_limits or no_limits or "", mps_namespaces=namespaces)
 
 
 def _facts(data: bytes) -> Facts:
     return msgspec.json.decode(data, type=Facts)
 
 
-def _held(data: bytes) -> _Held:
-    held: _Held = {}
+def _held(data: bytes) -> Held:
+    held: dict[str, tuple[str, ...]] = {}
     for entry in devicecheckpoint.parse(data).entries:
         if entry.resource.startswith(_NVIDIA):
             held[entry.pod_uid] = (*held.get(entry.pod_uid, ()), entry.container)

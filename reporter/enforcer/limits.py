@@ -112,6 +112,13 @@ def part_of(annotations: Mapping[str, str], container: str) -> Part:
     return Part(request, memory, min(percent, _WHOLE))
 
 
+def decided(annotations: Mapping[str, str], container: str) -> bool:
+    """Whether it was decided that a container has limits of its cards."""
+    part = part_of(annotations, container)
+    limited = required(annotations) or part.memory or part.percent
+    return bool(limited and cards_of(annotations, container).names)
+
+
 def _number(text: str) -> int:
     return int(text) if _NUMBER.fullmatch(text) else 0
 
@@ -126,9 +133,9 @@ def limiter(sandbox: Sandbox, container: Container, facts: Facts, rules: Rules) 
     if make is None:
         why = facts.no_limits if facts.provider in _NVIDIAS else _NOTHING_KEEPS
         return Limiter(why_not=why if must else "", required=must)
-    part = part_of(sandbox.annotations, container.name)
-    if not (must or part.memory or part.percent):
+    if not decided(sandbox.annotations, container.name):
         return Limiter()  # It has whole cards.
+    part = part_of(sandbox.annotations, container.name)
     why = facts.no_limits
     if not why and must and not part.memory and facts.provider != LimitProvider.MPS:
         why = f"the Pod's annotation {MEMORY_LIMIT_PREFIX}{container.name} states no memory limit: {_ANEW}"

@@ -12,6 +12,7 @@ from typing import Final
 from reporter.cgroup.layout import KubernetesQos
 from reporter.cgroup.plan import Pod, WantedCpusets
 from reporter.enforcer import limits
+from reporter.enforcer.cards import Held
 from reporter.enforcer.cpus import NodeCpus, OwnCpus, own_of, read_facts, read_pod
 from reporter.enforcer.decide import devices
 from reporter.enforcer.limits import Rules
@@ -107,12 +108,14 @@ class Mirror:
                     kept[container.id] = limiter.kept
         return Answer(updates=tuple(updates), limits=tuple(dict.fromkeys(set_now)), kept=kept)
 
-    def created(self, sandbox: Sandbox, container: Container, facts: Facts | None) -> Answer:
+    def created(self, sandbox: Sandbox, container: Container, facts: Facts | None, held: Held | None = None) -> Answer:
         """Decide about a container that is created.
+
+        `held`: who has cards of NVIDIA's device plugin; None if that is not known.
 
         If the answer is not a refusal and it is not created in the end, for whatever reason, `removed` must be told.
         """
-        answer = devices(sandbox, container, facts, self._rules)
+        answer = devices(sandbox, container, facts, self._rules, held)
         if answer.refusal:
             return answer
         record = self._add(sandbox, container)

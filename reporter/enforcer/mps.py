@@ -2,7 +2,7 @@
 
 A daemon of protocol 3 (R615) has servers, and a server namespaces, each with a folder by which clients reach it. A
 client that does not reach its daemon runs without MPS, with the whole card, and nobody is told: so the daemon is asked
-before each container that relies on it (NVIDIA, Multi-Process Service).
+before each container that relies on it (NVIDIA, Multi-Process Service, "MPS v3 Interface").
 """
 
 import asyncio
@@ -25,7 +25,8 @@ _CARD: Final = re.compile(r"GPU-[0-9a-fA-F-]{36}", re.ASCII)
 _FAILED: Final = re.compile(r"error|fail|invalid|unrecognized|unknown|denied|cannot", re.IGNORECASE)
 _SECONDS: Final = 0.5
 _END_S: Final = 0.5
-_FIELDS: Final = 4  # of a line that tells of a server: name, uid, pid, status and more
+_FIELDS: Final = 4  # at least, of a line that tells of a server: name, uid, pid, status, pipe directory, cards and more
+_CSV: Final = "--format=csv,noheader"
 
 
 class MpsError(Exception):
@@ -52,6 +53,8 @@ class Mps:
         self._seconds = seconds
         self._environment = {"PATH": path or os.environ.get("PATH", os.defpath), "CUDA_MPS_PIPE_DIRECTORY": pipe}
         self._server: str | None = None  # that containers have their namespaces in; None with protocol 2
+        self._made: set[str] = set()  # the namespaces that were made here, and not deleted since
+        self._there: set[str] | None = None  # those of the containers that there are, as long as a sweep is due
 
     async def look(self, cards: Collection[str]) -> tuple[str, str]:
         """Ask whether it answers, and by which protocol.
@@ -67,6 +70,7 @@ class Mps:
         except MpsError as error:
             return str(error), ""
         self._server = server
+        await self._sweep()
         return "", str(self._pipe / server) if server else ""
 
     async def share(self, share: MpsShare) -> str:
@@ -85,21 +89,28 @@ class Mps:
 
     async def delete(self, name: str) -> None:
         """Delete a namespace, if it is there."""
+        self._made.discard(name)
         if self._server is not None:
             with suppress(MpsError, TimeoutError):
                 async with asyncio.timeout(self._seconds):
-                    await self._ask(f"namespace delete {name} --server={self._server}")
+                    await self._ask("namespace", "delete", name, f"--server={self._server}")
 
     async def sweep(self, containers: Collection[str]) -> None:
-        """Delete the namespaces of all containers but those with these ids."""
-        if self._server is None:
+        """Delete the namespaces of all containers but those with these ids, once the daemon's server is known."""
+        self._there = {namespace(one) for one in containers}
+        await self._sweep()
+
+    async def _sweep(self) -> None:
+        if self._server is None or self._there is None:
             return
+        there = self._there
         with suppress(MpsError, TimeoutError):
             async with asyncio.timeout(self._seconds):
-                listed = await self._ask(f"namespace list --server={self._server} --format=csv,noheader")
-            known = {namespace(one) for one in containers}
-            for name in sorted(set(_OURS.findall(listed)) - known):
+                listed = await self._ask("namespace", "list", f"--server={self._server}", _CSV)
+            for name in sorted(set(_OURS.findall(listed)) - there - self._made):
                 await self.delete(name)
+            if self._there is there:
+                self._there = None
 
     async def _find(self, cards: frozenset[str]) -> str | None:
         """The server that may use all cards; None with protocol 2.
@@ -107,7 +118,7 @@ class Mps:
         Raises MpsError: there is none, or no daemon answers.
         """
         try:
-            servers = read_servers(await self._ask("server list --format=csv,noheader"))
+            servers = read_servers(await self._ask("server", "list", _CSV))
         except MpsError:  # a daemon that does not know the command, or none
             servers = ()
         if not servers:
@@ -126,18 +137,18 @@ class Mps:
 
         Raises MpsError: it does not.
         """
-        command = "get_server_list" if self._server is None else "server list --format=csv,noheader"
-        said = await self._ask(command)
+        said = await (self._ask(said="get_server_list") if self._server is None else self._ask("server", "list", _CSV))
         if self._server is None and any(not line.strip().isdigit() for line in said.splitlines()):
             raise MpsError(
                 f"the MPS daemon has no server, and said {excerpt(said.strip())!r}: make one, with `server create`"
             )
 
     async def _make(self, share: MpsShare, server: str) -> None:
-        where = f"{share.namespace} --server={server}"
+        self._made.add(share.namespace)
+        where = (share.namespace, f"--server={server}")
         with suppress(MpsError):  # It may be there; whether it is, the next command tells.
-            await self._ask(f"namespace create {where}")
-        await self._ask(f"namespace set {where} --active-thread-percentage={share.percent}")
+            await self._ask("namespace", "create", *where)
+        await self._ask("namespace", "set", *where, f"--active-thread-percentage={share.percent}")
         folder = self._pipe / server / share.namespace
         if not folder.is_dir():
             raise MpsError(
@@ -145,31 +156,32 @@ class Mps:
                 "CUDA_MPS_PIPE_DIRECTORY"
             )
 
-    async def _ask(self, command: str) -> str:
+    async def _ask(self, *command: str, said: str = "") -> str:
         """Have the program tell the daemon something; returns what it prints.
 
-        Raises MpsError: the daemon refuses, or does not answer.
+        `command`: of protocol 3. `said`: in place of that, one of protocol 2, whose program reads them. Raises
+        MpsError: the daemon refuses, or does not answer.
         """
         pipes = asyncio.subprocess
         try:
             process = await asyncio.create_subprocess_exec(
-                PROGRAM, stdin=pipes.PIPE, stdout=pipes.PIPE, stderr=pipes.STDOUT, env=self._environment
+                PROGRAM, *command, stdin=pipes.PIPE, stdout=pipes.PIPE, stderr=pipes.STDOUT, env=self._environment
             )
         except OSError as error:
             raise MpsError(
                 f"{PROGRAM} cannot be started ({error.strerror}): the enforcer needs NVIDIA's driver capability compute"
             ) from error
         try:
-            output, _ = await process.communicate(f"{command}\n".encode())
+            output, _ = await process.communicate(f"{said}\n".encode() if said else b"")
         finally:
             await _end(process)
-        said = output.decode(errors="replace")
-        if process.returncode or _FAILED.search(said):
+        answer = output.decode(errors="replace")
+        if process.returncode or _FAILED.search(answer):
             raise MpsError(
-                f"the MPS daemon at {self._pipe} does not do `{command}`: {excerpt(said.strip())!r} (status "
-                f"{process.returncode}); see that it runs"
+                f"the MPS daemon at {self._pipe} does not do `{said or ' '.join(command)}`: "
+                f"{excerpt(answer.strip())!r} (status {process.returncode}); see that it runs"
             )
-        return said
+        return answer
 
     def _late(self) -> str:
         return f"the MPS daemon at {self._pipe} did not answer within {self._seconds:g} s: restart it"

@@ -2,7 +2,7 @@
 
 The runtime makes one call at a time for all Pods of the node, and goes on without a plugin that is late. On the usual
 path there is no I/O but two stats. If something here fails, containers that hold cards are refused, and tried again by
-the kubelet; all others are let through.
+the kubelet; all others are let through, without cards where the node is closed.
 """
 
 import asyncio
@@ -14,37 +14,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
+from allocator.vocabulary.delivery import ENFORCER
 from koordgate.backoff import Backoff
 from koordgate.steady import steadily
-from reporter import exchange
+from reporter import exchange, files
 from reporter.enforcer.cards import cards_of
-from reporter.enforcer.decide import LIMIT_MISSING, rules_of
+from reporter.enforcer.decide import LIMIT_MISSING, rules_of, shut, void
 from reporter.enforcer.doors import Doors
 from reporter.enforcer.exchanged import FactsReader, StateWriter, only_one, wait
-from reporter.enforcer.limits import Rules
+from reporter.enforcer.limits import Rules, decided
 from reporter.enforcer.mirror import Mirror
 from reporter.enforcer.model import Answer, CardLimit, Container, Edits, MpsShare, Sandbox, Update
 from reporter.enforcer.nri.connection import NriError, RefusedError, serve
-from reporter.exchange import CardState, Remark, State
+from reporter.exchange import CardState, Facts, Remark, State
 from reporter.settings import ReporterSettings
 
 _LOG: Final = logging.getLogger(__name__)
-NAME: Final = "koordgate"  # also in the Pods' annotation required-plugins.noderesource.dev
 _INDEX: Final = "99"  # after all other plugins, so that it sees what they set
 _REFUSED: Final = "ContainerRefused"
 _SHARE_OF_PATIENCE: Final = 0.6  # of what the runtime waits for an answer
 _LOOK_S: Final = 60.0
+_LOOKED_S: Final = 0.6  # that a container waits for a look, which takes half a second but for the driver's
+_FIRST_LOOK_S: Final = 3.0
 _FACTS_S: Final = 5.0
 _FIRST_S, _LONGEST_S = 0.2, 3.0
 _ANOTHER: Final = "another enforcer is registered on this node: this one waits until that process has ended"
 _NOT_YET: Final = "it has not registered with the container runtime yet"
-_NO_FACTS: Final = "the reporter has told nothing of this node yet: see that it runs"
 
 
 class Enforcer:
     """What answers the runtime."""
 
     def __init__(self, rules: Rules, facts: FactsReader, doors: Doors, folder: Path) -> None:
+        self._rules = rules
         self._mirror = Mirror(rules)
         self._facts = facts
         self._doors = doors
@@ -52,24 +54,27 @@ class Enforcer:
         self._seconds = 2.0 * _SHARE_OF_PATIENCE
         self._away = _NOT_YET  # why it is not registered
         self._no_limits: str | None = None
+        self._looked: tuple[str, Collection[str]] | None = None  # provider and cards of the last look
+        self._look_due = 0.0
+        self._looking = asyncio.Lock()
         self._kept: dict[str, Mapping[str, CardState]] = {}
         # What a container that is no more leaves, by its id.
         self._caches: dict[str, tuple[str, ...]] = {}
         self._shares: dict[str, MpsShare] = {}
         self._remarks: deque[Remark] = deque(maxlen=exchange.MAX_REMARKS)
         self._going: set[asyncio.Task[None]] = set()  # what no call waits for
-        self._unsettled = False  # whether it knows of containers about which nothing could be decided without facts
+        self._unsettled = False  # whether it knows of containers about which not all could be decided yet
         self.again = asyncio.Event()  # set: it is to register anew, so that it is told all that there is
         self.writer = StateWriter(folder, lambda: self.state)
 
     @property
     def state(self) -> State:
         """What the reporter is told."""
-        no_facts = "" if self._facts.read() is not None else _NO_FACTS
-        problems = (self._away, self._facts.problem or no_facts)
+        self._facts.read()
         return State(
             runtime=self._runtime,
-            problems=tuple(filter(None, problems)),
+            problems=tuple(filter(None, (self._away, *self._facts.problems))),
+            provider=self._looked[0] if self._looked is not None else "",
             limits=self._no_limits,
             cpus=self._mirror.sets_cpus,
             containers={identity: dict(cards) for identity, cards in self._kept.items()},
@@ -114,7 +119,7 @@ class Enforcer:
             if identity not in ids:
                 self._forget(identity)
         facts = self._facts.read()
-        self._unsettled = facts is None
+        self._unsettled = not self._facts.looked
         answer = self._mirror.synchronized(sandboxes, containers, facts)
         self._later(self._set_all(answer))
         try:
@@ -126,20 +131,32 @@ class Enforcer:
 
     async def created(self, sandbox: Sandbox, container: Container) -> tuple[Edits, tuple[Update, ...]]:
         """Edit a container that is about to be created, and prepare what it needs."""
+        edits = Edits()  # after a fault
         try:
             async with asyncio.timeout(self._seconds):
-                answer = await self._created(sandbox, container)
+                facts = await self._facts_for(sandbox, container)
+                if shut(sandbox, container, self._rules, self._facts.held):
+                    edits = Edits(environment=void(container))
+                answer = await self._created(sandbox, container, facts)
         except RefusedError:
             self._forget(container.id)
             raise
         except Exception as error:  # noqa: BLE001 whatever it is, the runtime waits
             self._forget(container.id)  # No answer tells anybody to make room for it.
             self._failed(sandbox, container, error)
-            return Edits(), ()
+            return edits, ()
         return answer.edits, answer.updates
 
-    async def _created(self, sandbox: Sandbox, container: Container) -> Answer:
-        answer = self._mirror.created(sandbox, container, self._facts.read())
+    async def _facts_for(self, sandbox: Sandbox, container: Container) -> Facts | None:
+        """The facts; if limits of a container were decided, with what a look for them finds, if it is quick."""
+        facts = self._facts.read()
+        if facts is not None and not self._facts.looked and decided(sandbox.annotations, container.name):
+            await self.found_within(_LOOKED_S)
+            facts = self._facts.read()
+        return facts
+
+    async def _created(self, sandbox: Sandbox, container: Container, facts: Facts | None) -> Answer:
+        answer = self._mirror.created(sandbox, container, facts, self._facts.held)
         if answer.refusal:
             self._refuse(sandbox, answer.refusal)
         for remark in answer.remarks:
@@ -204,19 +221,37 @@ class Enforcer:
 
     async def look(self) -> None:
         """Look every now and then whether limits can be kept here, and for the first facts; until cancelled."""
-        looked: tuple[str, Collection[str]] | None = None
-        due = 0.0
         while True:
-            facts = self._facts.read()
-            if self._unsettled and facts is not None:
+            await self.find()
+            if self._unsettled and self._facts.looked:
                 self.again.set()
-            asked = (facts.provider, facts.cards.keys()) if facts is not None else looked
-            if asked is not None and (asked != looked or time.monotonic() >= due):
-                self._no_limits, namespaces = await self._doors.look(*asked)
-                self._facts.found(self._no_limits, namespaces)
-                looked, due = asked, time.monotonic() + _LOOK_S
             self.writer.changed()
             await asyncio.sleep(_FACTS_S)
+
+    async def found_within(self, seconds: float) -> None:
+        """Find out whether limits can be kept here, as `find`; it goes on if it takes longer."""
+        found = asyncio.Event()
+
+        async def find() -> None:
+            try:
+                await self.find()
+            finally:
+                found.set()
+
+        self._later(find())
+        await wait(found, seconds)
+
+    async def find(self) -> None:
+        """Find out whether limits can be kept here, if that is not known, or was found out a minute ago."""
+        async with self._looking:
+            facts = self._facts.read()
+            asked = (facts.provider, facts.cards.keys()) if facts is not None else self._looked
+            if asked is None or (asked == self._looked and time.monotonic() < self._look_due):
+                return
+            no_limits, namespaces = await self._doors.look(*asked)
+            self._facts.found(asked[0], no_limits, namespaces)
+            self._no_limits, self._looked, self._look_due = no_limits, asked, time.monotonic() + _LOOK_S
+            self.writer.changed()
 
     def _refuse(self, sandbox: Sandbox, why: str) -> NoReturn:
         _LOG.info("a container is refused", extra={"pod": str(sandbox), "problem": why})
@@ -305,7 +340,7 @@ async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: 
             async with only_one(folder, until, lambda: enforcer.alone(certain=False)) as alone:
                 if alone:
                     enforcer.alone(certain=True)
-                    await serve(socket, NAME, _INDEX, enforcer, enforcer.again)
+                    await serve(socket, ENFORCER, _INDEX, enforcer, enforcer.again)
             continue
         except (NriError, OSError) as error:
             if enforcer.registered:
@@ -328,12 +363,13 @@ def _bug() -> None:
 async def run(settings: ReporterSettings, doors: Doors, until: asyncio.Event) -> None:
     """Enforce until the event is set."""
     folder = exchange.folder(settings.roots.state)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.own_folder(folder)
     closed = settings.enforcement.closed
     facts = FactsReader(folder, Path(settings.kubelet.device_checkpoint) if closed else None)
     enforcer = Enforcer(rules_of(settings), facts, doors, folder)
     beside = [asyncio.create_task(steadily(work, _bug)) for work in (enforcer.writer.run, enforcer.look)]
     try:
+        await enforcer.found_within(_FIRST_LOOK_S)  # before the runtime tells what runs, and asks
         await stay_registered(enforcer, settings.enforcement.socket, folder, until)
     finally:
         for task in beside:

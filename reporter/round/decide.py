@@ -119,7 +119,7 @@ def decide(
     known = numberings(standing.device, gpus, now, host.devices)
     before, _ = read_uses(device.annotations(standing.device).get(MEMORY_LIMITS))
     runtime, of_runtime = _runtime(host, gpus, rules, standing)
-    to_tell, enforcer = _enforcement(host, gpus, planned, topology, rules, standing, runtime)
+    to_tell, enforcer = _enforcement(host, gpus, live, topology, rules, standing, runtime)
     if runtime is not None:
         runtime = replace(runtime, enforcer=enforcer)
     unshown = _unshown(node, runtime, rules, standing) if gpus.node.cards else ()
@@ -196,7 +196,7 @@ def _runtime(
 def _enforcement(
     host: HostReading,
     gpus: GpuView,
-    planned: Iterable[plan.Pod],
+    pods: Iterable[NodePod],
     topology: nodetopology.TopologyObject,
     rules: Rules,
     standing: StandingObjects,
@@ -210,7 +210,7 @@ def _enforcement(
     cgroup2 = reading is None or reading.cgroup2
     why_not = enforcement.no_limits(provider, runtime, cards_there(gpus), seen, cgroup2=cgroup2)
     known = enforcement.facts(
-        enforcement.cpu_facts(planned, topology.pools, topology.kubelet, mems=rules.mems),
+        enforcement.cpu_facts(pods, topology.pools, topology.kubelet, mems=rules.mems),
         enforcement.cards(gpus.node),
         runtime,
         settings,

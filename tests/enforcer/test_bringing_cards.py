@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 from trials import examples
 
+from reporter.enforcer.cards import Held
 from reporter.enforcer.decide import devices
-from reporter.enforcer.model import Answer, Mount
+from reporter.enforcer.model import Answer, Mount, Sandbox
 from reporter.exchange import Facts
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -184,56 +185,75 @@ def test_they_come_beside_cards_in_every_way() -> None:
 def test_a_mount_by_which_the_runtime_shows_another_card_is_refused(more, name) -> None:
     pod, rules = sandbox(more=more), replace(RULES, closed=True)
     found = container(pod, mounts=("/data", f"{MOUNTED}/{name}"))
-    answer = devices(pod, found, MOUNTS, rules)
+    answer = devices(pod, found, MOUNTS, rules, {})
     assert answer.refusal.endswith("was not allocated to it: remove the mount from the Pod")
-    assert devices(pod, found, READS, rules).refusal == ""
+    assert devices(pod, found, READS, rules, {}).refusal == ""
 
 
 def test_mounts_of_a_containers_own_cards_are_not_refused_nor_those_of_the_device_plugin() -> None:
     rules, pod, other = replace(RULES, closed=True), sandbox(more=BROUGHT), sandbox(2)
-    assert devices(pod, container(pod, mounts=(f"{MOUNTED}/{ONE}",)), MOUNTS, rules).refusal == ""
-    held = structs.replace(MOUNTS, plugin_held={"u2": ("main",)})
-    assert devices(other, container(other, mounts=(f"{MOUNTED}/{THREE}",)), held, rules).refusal == ""
+    assert devices(pod, container(pod, mounts=(f"{MOUNTED}/{ONE}",)), MOUNTS, rules, {}).refusal == ""
+    mounted = container(other, mounts=(f"{MOUNTED}/{THREE}",), environment={VARIABLE: MOUNTED})
+    for told in (MOUNTS, None):
+        assert devices(other, mounted, told, rules, {"u2": ("main",)}).refusal == ""
+        assert devices(other, mounted, told, rules, None).refusal == ""
+        assert "was not allocated to it" in devices(other, mounted, told, rules, {}).refusal
 
 
 # closed nodes
 
-OPEN = {
-    "an exempt namespace": (replace(sandbox(), namespace="monitoring"), FACTS),
-    "one with a card of NVIDIA's device plugin": (sandbox(), facts(plugin_held={"u1": ("log", "main")})),
-    "one of NVIDIA's fractioning operator": (sandbox(more={"nvidia.com/container.main.gpus.devices": ONE}), FACTS),
-    "any, if the device plugin's cards are not known": (sandbox(), facts(plugin_held=None)),
-    "one that has cards": (sandbox(more=SHOWN), READS),
+# sandbox, and who has cards of the device plugin
+OPEN: dict[str, tuple[Sandbox, Held | None]] = {
+    "an exempt namespace": (replace(sandbox(), namespace="monitoring"), {}),
+    "one with a card of NVIDIA's device plugin": (sandbox(), {"u1": ("log", "main")}),
+    "one of NVIDIA's fractioning operator": (sandbox(more={"nvidia.com/container.main.gpus.devices": ONE}), {}),
+    "one that names single cards, if the device plugin's are not known": (sandbox(), None),
+    "one that has cards": (sandbox(more=SHOWN), {}),
 }
-SHUT = {
-    "a plain one": (sandbox(), FACTS),
-    "one beside a container with a card of the device plugin": (sandbox(), facts(plugin_held={"u1": ("log",)})),
-    "one of another Pod than that": (sandbox(2), facts(plugin_held={"u1": ("main",)})),
+SHUT: dict[str, tuple[Sandbox, Held | None]] = {
+    "a plain one": (sandbox(), {}),
+    "one beside a container with a card of the device plugin": (sandbox(), {"u1": ("log",)}),
+    "one of another Pod than that": (sandbox(2), {"u1": ("main",)}),
     "one beside a container of the fractioning operator": (
         sandbox(more={"nvidia.com/container.main2.gpus.devices": ONE}),
-        FACTS,
+        {},
     ),
-    "one beside a container with cards": (sandbox(more={"visible-devices.koordgate.io/log": ONE}), READS),
+    "one beside a container with cards": (sandbox(more={"visible-devices.koordgate.io/log": ONE}), {}),
 }
 CLOSED = replace(RULES, closed=True, exempt=frozenset({"kube-system", "monitoring"}))
 
 
-@pytest.mark.parametrize(("pod", "told"), OPEN.values(), ids=OPEN)
-def test_of_a_closed_node_left_alone_is(pod, told) -> None:
-    answer = devices(pod, container(pod, environment={VARIABLE: f"{ONE},{TWO}"}), told, CLOSED)
+WITH_AND_WITHOUT_FACTS = pytest.mark.parametrize("told", [READS, None], ids=["with facts", "before the first facts"])
+
+
+@pytest.mark.parametrize(("pod", "held"), OPEN.values(), ids=OPEN)
+@WITH_AND_WITHOUT_FACTS
+def test_of_a_closed_node_left_alone_is(pod, held, told) -> None:
+    answer = devices(pod, container(pod, environment={VARIABLE: f"{ONE},{TWO}"}), told, CLOSED, held)
     assert (answer.edits.environment, answer.refusal) == ({}, "")
 
 
-@pytest.mark.parametrize(("pod", "told"), SHUT.values(), ids=SHUT)
+@pytest.mark.parametrize(("pod", "held"), SHUT.values(), ids=SHUT)
 @pytest.mark.parametrize("stated", [{}, {VARIABLE: "all"}, {VARIABLE: ""}, {VARIABLE: ONE}])
-def test_of_a_closed_node_kept_from_cards_is(pod, told, stated) -> None:
+@WITH_AND_WITHOUT_FACTS
+def test_of_a_closed_node_kept_from_cards_is(pod, held, stated, told) -> None:
     found = container(pod, environment=stated)
-    assert dict(devices(pod, found, told, CLOSED).edits.environment) == VOID
-    assert devices(pod, found, told, RULES).edits.environment == {}
+    assert dict(devices(pod, found, told, CLOSED, held).edits.environment) == VOID
+    assert devices(pod, found, told, RULES, held).edits.environment == {}
 
 
-def test_what_is_void_already_is_not_set_again() -> None:
-    assert devices(sandbox(), container(sandbox(), environment=VOID), FACTS, CLOSED).edits.environment == {}
+@pytest.mark.parametrize("stated", [{}, {VARIABLE: "all"}, {VARIABLE: ""}, {VARIABLE: f"{ONE},all"}])
+@WITH_AND_WITHOUT_FACTS
+def test_what_is_not_the_device_plugins_is_kept_from_cards_though_its_cards_are_not_known(stated, told) -> None:
+    answer = devices(sandbox(), container(sandbox(), environment=stated), told, CLOSED, None)
+    assert dict(answer.edits.environment) == VOID
+
+
+@WITH_AND_WITHOUT_FACTS
+def test_what_is_void_already_is_not_set_again(told) -> None:
+    found = container(sandbox(), environment=VOID)
+    assert devices(sandbox(), found, told, CLOSED, {}).edits.environment == {}
+    assert devices(sandbox(), found, told, CLOSED, None).edits.environment == {}
 
 
 # properties
@@ -270,11 +290,11 @@ def brought_by(answer: Answer) -> set[str]:
     return {name.rpartition("=")[2] for name in names} - {"void"}
 
 
-@given(ANNOTATIONS, TOLD, FOUND, st.booleans())
+@given(ANNOTATIONS, st.none() | TOLD, FOUND, st.booleans(), st.sampled_from([None, {}, {"u1": ("main",)}]))
 @settings(max_examples=examples(400), deadline=None)
-def test_no_container_gets_a_card_that_its_annotations_do_not_name(annotations, told, found, closed) -> None:
+def test_no_container_gets_a_card_that_its_annotations_do_not_name(annotations, told, found, closed, held) -> None:
     pod = sandbox(more=annotations)
-    answer = devices(pod, container(pod, **found), told, replace(RULES, closed=closed))
+    answer = devices(pod, container(pod, **found), told, replace(RULES, closed=closed), held)
     cards = brought_by(answer)
     keys = ("nri.koordgate.io/main", "visible-devices.koordgate.io/main")
     named = next((annotations[key] for key in keys if key in annotations), "").split(",")

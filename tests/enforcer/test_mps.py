@@ -62,13 +62,44 @@ async def test_a_container_has_a_namespace_with_its_percentage_until_it_is_remov
 
 async def test_namespaces_of_containers_that_are_no_more_are_deleted_and_nobody_elses(tmp_path) -> None:
     daemon = Daemon(tmp_path / "mps", 3, SERVERS)
-    mps = door(daemon.pipe)
-    await mps.sweep([])  # of a server nothing is known yet
-    await mps.look([ONE, TWO])
+    earlier, mps = door(daemon.pipe), door(daemon.pipe)
+    for one in (earlier, mps):
+        await one.look([ONE, TWO])
     for name in (namespace(FIRST), namespace(SECOND), "trainers", "my_koordgate_x"):
-        assert await mps.share(MpsShare(name, 10)) == ""
+        assert await earlier.share(MpsShare(name, 10)) == ""
     await mps.sweep([SECOND])
     assert daemon.namespaces("both").keys() == {namespace(SECOND), "trainers", "my_koordgate_x"}
+
+
+async def test_namespaces_that_a_killed_enforcer_left_are_deleted_once_the_server_is_known(tmp_path) -> None:
+    daemon = Daemon(tmp_path / "mps", 3, SERVERS)
+    killed = door(daemon.pipe)
+    await killed.look([ONE, TWO])
+    for name in (namespace(FIRST), namespace(SECOND)):
+        assert await killed.share(MpsShare(name, 10)) == ""
+    mps = door(daemon.pipe)
+    await mps.sweep([SECOND])
+    assert daemon.namespaces("both").keys() == {namespace(FIRST), namespace(SECOND)}
+
+    await mps.look([ONE, TWO])
+    assert daemon.namespaces("both").keys() == {namespace(SECOND)}
+
+
+async def test_a_sweep_that_the_daemon_did_not_answer_is_done_later_and_spares_what_was_made_since(tmp_path) -> None:
+    daemon = Daemon(tmp_path / "mps", 3, SERVERS)
+    mps = door(daemon.pipe)
+    await mps.look([ONE, TWO])
+    assert await mps.share(MpsShare(namespace(FIRST), 10)) == ""
+    await mps.delete(namespace(FIRST))
+    (daemon.pipe / "both" / namespace(FIRST)).mkdir()  # as if an earlier process had made it
+    (daemon.state / "protocol").write_text("2")
+    await mps.sweep([])
+    assert {one.name for one in (daemon.pipe / "both").iterdir()} == {namespace(FIRST)}
+    (daemon.state / "protocol").write_text("3")
+    assert await mps.share(MpsShare(namespace(SECOND), 20)) == ""
+
+    await mps.look([ONE, TWO])
+    assert daemon.namespaces("both") == {namespace(SECOND): 20}
 
 
 def test_names_are_as_nvidia_takes_them() -> None:
@@ -134,4 +165,6 @@ def test_servers_are_read_from_lines_that_tell_of_one() -> None:
     assert read_servers(SERVERS) == (MpsServer("little", frozenset({ONE})), MpsServer("both", frozenset({ONE, TWO})))
     assert read_servers('"all", 0, 7, ACTIVE, /run/nvidia-mps/all, ""\n') == (MpsServer("all", frozenset()),)
     assert read_servers(f'x,0,7,ACTIVE,/p,"{ONE},{TWO}"') == (MpsServer("x", frozenset({ONE, TWO})),)
+    as_documented = f"training,1000,48201,Ready,/run/nvidia-mps/training,{ONE},{TWO},-\n"
+    assert read_servers(as_documented) == (MpsServer("training", frozenset({ONE, TWO})),)
     assert read_servers("4711\n\nname, uid, pid, status\nError, no, no, no\n") == ()

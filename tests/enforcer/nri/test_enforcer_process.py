@@ -38,6 +38,7 @@ FACTS = Facts(
     kinds={"gpu": "nvidia.com/gpu"},
     provider="cgroup",
 )
+CHECKPOINTS = Path(__file__).parents[2] / "reporter" / "kubelet" / "checkpoints"
 ANOTHER = "another enforcer is registered on this node: this one waits until that process has ended"
 POD = "/kubepods/burstable/pod11111111-0000-4000-8000-000000000001"
 
@@ -54,6 +55,7 @@ class Node:
     why_not: str = ""
     ready: str | None = ""
     open: asyncio.Event = field(default_factory=asyncio.Event)
+    answers: asyncio.Event = field(default_factory=asyncio.Event)  # whether limits can be kept
 
     async def limit(self, limits: Sequence[CardLimit]) -> Mapping[CardLimit, str]:
         await self.open.wait()
@@ -79,6 +81,7 @@ class Node:
 
     async def look(self, provider: str, cards: Collection[str]) -> tuple[str | None, str]:
         self.looked.append((provider, tuple(cards)))
+        await self.answers.wait()
         return self.ready, ""
 
 
@@ -89,11 +92,22 @@ class Bench:
         self.runtime = runtime
         self.node = Node()
         self.node.open.set()
+        self.node.answers.set()
         self.until = asyncio.Event()
-        self.text = json.dumps({"roots": {"state": str(tmp_path)}, "enforcement": {"socket": str(runtime.socket)}})
+        self.checkpoint = tmp_path / "plugins" / "kubelet_internal_checkpoint"
+        self.checkpoint.parent.mkdir()
+        self.settings: dict[str, Any] = {
+            "roots": {"state": str(tmp_path)},
+            "kubelet": {"deviceCheckpoint": str(self.checkpoint)},
+            "enforcement": {"socket": str(runtime.socket)},
+        }
         self.folder = exchange.folder(str(tmp_path))
         self.folder.mkdir()
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self.settings)
 
     def tell(self, facts: Facts = FACTS) -> None:
         """Write the reporter's file, as it does."""
@@ -174,6 +188,7 @@ async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_it
     first = await bench.start()
     said = await bench.says(lambda state: state.runtime)
     until, node = asyncio.Event(), Node()
+    node.answers.set()
     second = asyncio.create_task(process.run(settings.parse(bench.text), node, until))
     await waiting.until(lambda: ANOTHER in problems(caplog))
     assert bench.runtime.connections == 1
@@ -243,6 +258,79 @@ async def test_who_is_refused_again_and_again_is_told_once(bench) -> None:
     assert len(said.remarks) == 1
 
 
+async def test_limits_are_looked_for_before_the_runtime_asks_about_a_container(bench) -> None:
+    bench.tell()
+    bench.task = asyncio.create_task(process.run(settings.parse(bench.text), bench.node, bench.until))
+
+    await bench.runtime.connected()
+
+    assert bench.node.looked == [("cgroup", (CARD,))]
+    assert EnforcerFiles(bench.folder, Enforcement()).read().state == State()  # it has not registered yet
+
+
+async def test_a_look_that_takes_long_delays_the_registration_only_a_little(bench, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_FIRST_LOOK_S", 0.01)
+    bench.tell()
+    bench.node.answers.clear()
+    await bench.start()
+    said = await bench.says(lambda state: state.runtime)
+    assert (said.provider, said.limits) == ("", None)
+
+    bench.node.answers.set()
+    assert await bench.says(lambda state: (state.provider, state.limits) == ("cgroup", ""))
+
+
+async def test_what_runs_is_told_anew_once_it_is_known_whether_limits_can_be_kept(bench, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(process, "_FACTS_S", 0.01)
+    running = {"pods": [card_pod()], "containers": [container(pid=7, linux={"cgroups_path": f"{POD}/p-main"})]}
+    bench.tell()
+    bench.node.answers.clear()
+    first = await bench.start(**running)
+    assert not bench.node.limits
+
+    bench.node.answers.set()
+    await first.ended()
+    await bench.runtime.registered(**running)
+    await waiting.until(lambda: len(bench.node.limits) == 2)
+
+
+HAMI = {"library": "/opt/libvgpu.so"}
+
+
+async def test_only_a_look_for_the_nodes_own_provider_counts(bench, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_LOOKED_S", 0.01)
+    bench.settings["enforcement"]["hamiCore"] = HAMI
+    bench.tell()
+    there = await bench.start()
+    assert await bench.says(lambda state: (state.provider, state.limits) == ("cgroup", ""))
+    bench.tell(msgspec.structs.replace(FACTS, provider="HAMi-core"))
+    bench.node.answers.clear()
+
+    with pytest.raises(CallError, match="the enforcer is still finding out whether HAMi-core keeps limits"):
+        await there.call(CREATE, pod=card_pod(), container=container())
+    assert bench.state.provider == "cgroup"
+    whole = await there.call(CREATE, pod=card_pod(SHOWN, "w"), container=container(of="w"))
+    assert whole.adjust.CDI_devices  # which has no limits
+
+    bench.node.answers.set()
+    await bench.says(lambda state: state.provider == "HAMi-core")
+    answer = await there.call(CREATE, pod=card_pod(), container=container())
+    assert "/usr/local/vgpu/libvgpu.so" in [one.destination for one in answer.adjust.mounts]
+
+
+async def test_a_container_waits_for_a_look_that_takes_a_moment(bench) -> None:
+    bench.settings["enforcement"]["hamiCore"] = HAMI
+    bench.tell()
+    there = await bench.start()
+    bench.tell(msgspec.structs.replace(FACTS, provider="HAMi-core"))
+
+    answer = await there.call(CREATE, pod=card_pod(), container=container())
+
+    assert "/usr/local/vgpu/libvgpu.so" in [one.destination for one in answer.adjust.mounts]
+    assert [provider for provider, _ in bench.node.looked] == ["cgroup", "HAMi-core"]
+
+
 async def test_a_change_of_the_nodes_cards_is_looked_at_without_a_call(bench, monkeypatch) -> None:
     monkeypatch.setattr(process, "_FACTS_S", 0.01)
     bench.tell()
@@ -266,6 +354,72 @@ async def test_without_facts_only_who_needs_them_is_refused_and_the_next_call_re
 
     bench.tell()
     assert (await there.call(CREATE, pod=card_pod(), container=container())).adjust.CDI_devices
+
+
+GREEDY = "NVIDIA_VISIBLE_DEVICES"
+
+
+async def shown(there: Registered, stated: str, **fields: Any) -> str:
+    """What a container that says this of itself sees of cards."""
+    answer = await there.call(CREATE, pod=pod(**fields), container=container(env=[f"{GREEDY}={stated}"]))
+    edited: dict[str, str] = {one.key: one.value for one in answer.adjust.env}
+    return edited.get(GREEDY, stated)
+
+
+async def test_a_closed_node_keeps_containers_from_cards_before_the_first_facts(bench) -> None:
+    bench.settings["enforcement"] |= {"closed": True, "exemptNamespaces": ["monitoring"]}
+    there = await bench.start()
+
+    assert await shown(there, "all") == "void"
+    assert await shown(there, CARD) == "void"
+    assert await shown(there, "all", namespace="monitoring") == "all"
+
+
+async def test_a_closed_node_that_does_not_know_the_device_plugins_cards_says_so_and_leaves_single_cards(bench) -> None:
+    bench.settings["enforcement"]["closed"] = True
+    bench.checkpoint.write_text("{")
+    bench.tell()
+    there = await bench.start()
+
+    assert await shown(there, "all") == "void"
+    assert await shown(there, CARD) == CARD
+    (told,) = (await bench.says(lambda state: state.runtime)).problems
+    assert told.startswith("who has cards of NVIDIA's device plugin is not known")
+    assert str(bench.checkpoint) in told
+
+    bench.checkpoint.unlink()
+    bench.checkpoint.write_bytes((CHECKPOINTS / "devices-v2-empty.json").read_bytes())
+    assert await shown(there, CARD) == "void"
+    await bench.says(lambda state: not state.problems)
+
+
+async def test_a_closed_node_that_does_not_see_the_kubelets_folder_says_what_to_mount(bench) -> None:
+    bench.settings["enforcement"]["closed"] = True
+    bench.checkpoint.parent.rmdir()
+    bench.tell()
+    there = await bench.start()
+
+    assert await shown(there, "all") == "void"
+    (told,) = (await bench.says(lambda state: state.runtime)).problems
+    assert told.endswith(f"{bench.checkpoint.parent} is not there: mount the host's folder at this path")
+
+
+async def test_a_closed_node_keeps_containers_from_cards_after_a_bug(bench, monkeypatch) -> None:
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError
+
+    bench.settings["enforcement"]["closed"] = True
+    bench.tell()
+    there = await bench.start()
+    monkeypatch.setattr(Mirror, "created", bug)
+
+    assert await shown(there, "all") == "void"
+
+
+async def test_the_folder_is_roots_alone_from_the_start(bench) -> None:
+    bench.folder.chmod(0o755)  # as the kubelet makes it
+    await bench.start()
+    assert bench.folder.stat().st_mode & 0o777 == 0o700
 
 
 async def test_what_ran_before_the_first_facts_is_decided_about_once_they_are_there(bench, monkeypatch) -> None:

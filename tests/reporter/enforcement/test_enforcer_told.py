@@ -17,9 +17,9 @@ from allocator.vocabulary.delivery import Bringing, EnforcerTold, Keeping, Limit
 from allocator.vocabulary.devicetype import BUILT_IN
 from allocator.vocabulary.holdings import Share
 from allocator.vocabulary.names import ISOLATION_PROVIDER, REPORTER_MANAGER
+from allocator.wire.podallocated import ResourceStatus
 from reporter import enforcement, exchange
-from reporter.cgroup.layout import KubernetesQos
-from reporter.cgroup.plan import KubeletRules, Pod, SharedCpus
+from reporter.cgroup.plan import KubeletRules, SharedCpus
 from reporter.delivery import CardsThere
 from reporter.enforced import EnforcerFiles
 from reporter.enforcer.exchanged import FactsReader
@@ -47,7 +47,9 @@ from reporter.round.messages import (
 from reporter.settings import Enforcement, HamiCore
 
 HAMI = Enforcement(enabled=True, provider=LimitProvider.HAMI_CORE, hami_core=HamiCore("/opt/libvgpu.so"))
-READY = EnforcerReading(registered=True, state=State(runtime="containerd 2.2", limits=""), library=True)
+READY = EnforcerReading(
+    registered=True, state=State(runtime="containerd 2.2", provider="HAMi-core", limits=""), library=True
+)
 KINDS = Facts(kinds={"gpu": "nvidia.com/gpu"})
 
 
@@ -86,6 +88,18 @@ def test_facts_are_written_when_they_change_and_when_they_have_gone(exchanged: E
 def test_facts_that_cannot_be_written_are_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "cannot be written" in EnforcerFiles(tmp_path / "file" / "enforcer", HAMI).tell(Facts())
+
+
+def test_a_bug_in_what_is_told_is_told_itself_and_logged_once(
+    exchanged: EnforcerFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Facts(cpus=object())  # type: ignore[arg-type]
+    told = {exchanged.tell(broken) for _ in range(3)}
+    (why,) = told
+    assert "TypeError" in why
+    assert why.endswith("; see the log")
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert exchanged.tell(KINDS) == ""
 
 
 def test_an_enforcer_is_registered_while_its_lock_is_held(exchanged: EnforcerFiles, folder: Path) -> None:
@@ -142,7 +156,7 @@ def test_the_facts_of_a_round_read_back(
 ) -> None:
     pools = SharedCpus(shared, best_effort, parts, parts, shared & 1)
     kubelet = KubeletRules(static=True, given=given_, default=shared, reserved=reserved)
-    pods = (Pod("u", "ns/u", KubernetesQos.BURSTABLE, cpus=3, shared={"a" * 64: "proxy"}),)
+    pods = (replace(node_pod(1), status=ResourceStatus(cpus=3), shared=frozenset({"proxy"})), node_pod(2))
     cpus = enforcement.cpu_facts(pods, pools, kubelet, mems=True)
     facts = enforcement.facts(
         cpus, {"GPU-0": CardPlace("b", 5)}, None, HAMI, mounts=True, provider=LimitProvider.MPS, why_not="it is so"
@@ -150,7 +164,7 @@ def test_the_facts_of_a_round_read_back(
     folder = tmp_path_factory.mktemp("told")
     assert EnforcerFiles(folder, HAMI).tell(facts) == ""
     assert FactsReader(folder, None).read() == facts
-    assert cpus.beside == {"u": ("proxy",)}
+    assert cpus.beside == {uid(1): ("proxy",)}  # before it has a container
 
 
 # What is decided
@@ -214,6 +228,13 @@ def test_by_what_cards_come_is_told(
     facts = enforcement.facts(exchange.Cpus(), {}, runtime, HAMI, mounts=mounts, provider=provider, why_not="")
     told = enforcement.told(facts, READY, provider, "")
     assert told == EnforcerTold(brings, enforcement._NO_WAY if brings is None else "", provider, "")
+
+
+def test_a_look_for_another_provider_says_nothing_of_this_one() -> None:
+    told = enforcement.told(KINDS, READY, LimitProvider.MPS, "")
+    assert told is not None
+    assert told.no_limits is None
+    assert enforcement.label(told, {"metadata": {}}) == {}
 
 
 @pytest.mark.parametrize("seen", [replace(READY, gone=True), EnforcerReading()], ids=["gone", "never there"])
