@@ -1,6 +1,6 @@
 """Memory of one webhook replica that is flooded, and whether it answers others meanwhile.
 
-The real `koordgate webhook` process gets, at the same time: connections that send most of the largest body and then
+A real `koordgate serve webhook` gets, at the same time: connections that send most of the largest body and then
 wait; compressed ones that would be a hundred times as large; heads without an end; idle TLS connections; and Pods of a
 megabyte, each different, so that nothing can be remembered of the last. An API server beside them sends small reviews
 without pause. The value is by how much the process grew at its peak. The reference is what the chart's limit leaves

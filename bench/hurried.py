@@ -1,6 +1,6 @@
-"""A replica whose waits for its certificates are shorter than in a cluster: `python hurried.py webhook --config FILE`.
+"""A replica whose waits for its certificates are shorter than in a cluster; it looks at its Secrets each 0.6 s.
 
-It looks at its Secrets each 0.6 s.
+`python hurried.py serve webhook --config FILE`
 """
 
 import asyncio

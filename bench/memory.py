@@ -1,6 +1,6 @@
 """Resident memory of one webhook replica in a large cluster: 5,000 nodes of 8 GPUs, 50,000 Pods.
 
-The real `koordgate webhook` process lists all objects from an API server in this process and becomes ready. It then
+A real `koordgate serve webhook` lists all objects from an API server in this process and becomes ready. It then
 judges all nodes for Pods of several kinds, as a scheduler requests. The value is its resident memory after that
 (VmRSS).
 """
@@ -316,7 +316,7 @@ class LargeCluster(FakeKube):
 async def replica(
     server: str, workdir: Path, port: int, extender: int, preference: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`koordgate webhook` against this API server, by default but for addresses, and asking for no certificate."""
+    """A replica against this API server, by default but for addresses, and asking for no certificate."""
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -336,7 +336,7 @@ async def replica(
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KUBERNETES_SERVICE_")}
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).parent / "koordgate",
-        "webhook",
+        *("serve", "webhook"),
         "--config",
         workdir / "config.yaml",
         env={**environment, "KUBECONFIG": str(workdir / "kubeconfig")},

@@ -97,7 +97,7 @@ async def enforcer(folder: Path, socket: Path, facts: Facts = FACTS) -> AsyncIte
     settings = {"roots": {"state": str(folder)}, "enforcement": {"enabled": True, "socket": str(socket)}}
     config.write_text(json.dumps(settings))
     assert EnforcerFiles(exchange.folder(str(folder)), Enforcement()).tell(facts) == ""
-    argv = (*this_koordgate(), "enforcer", "--config", str(config))
+    argv = (*this_koordgate(), "serve", "enforcer", "--config", str(config))
     process = Process("enforcer", argv, folder / "enforcer.log", env=os.environ)
     process.start()
     try:

@@ -23,7 +23,6 @@ from console.simulator.documents import InputError, settings_of, stated_among
 from console.simulator.manifests import refused, wrong_shape
 from console.simulator.objects import read_all
 from console.simulator.running import PodReader, assume, counting_all
-from console.snapshot.command import progress
 from console.snapshot.read import ABOUT, SnapshotWanted, take
 from koordgate.kube.client import KubeClient
 from koordgate.kube.resource import NODES, PODS, Resource
@@ -80,8 +79,7 @@ async def read_live(
     which decisions know nothing. Raises KubeError: the API server refuses what is needed, or cannot be reached.
     """
     wanted = SnapshotWanted(installed_in, configured=configured, needed=needed, only=None if beside else _KINDS)
-    with progress() as told:
-        taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
+    taken = await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
     objects = [("the cluster", obj, obj["kind"]) for obj in taken.items]
     return Reading(objects, taken.notes, live=True, installed=taken.installed, listed=frozenset(taken.listed))
 
@@ -121,7 +119,7 @@ def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
     told = list(again.values())
     notes = told[:_MAX_AGAIN]
     if len(told) > len(notes):
-        notes.append(f"{len(told) - len(notes)} more objects are given more than once: the last of each counts")
+        notes.append(f"other objects that are given more than once: {len(told) - len(notes)}; the last of each counts")
     return list(found.values()), notes
 
 

@@ -52,11 +52,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Print a script that makes a shell complete the commands and options of koordgate. Print it again\n"
-    "after an update.\n\nkubectl completes `kubectl koordgate` in each shell in which kubectl itself is completed,\n"
-    "with an executable file kubectl_complete-koordgate on PATH, which needs bash (kubectl 1.26 and later).",
+    description="Print a script that makes a shell complete the commands and options of koordgate. Print it again "
+    "after an update.\n\n"
+    "kubectl completes `kubectl koordgate` in each shell in which kubectl itself is completed, with an executable file "
+    "kubectl_complete-koordgate on PATH, which needs bash (kubectl 1.26 and later).",
     examples="examples:\n"
-    "  koordgate completion bash > ~/.local/share/bash-completion/completions/koordgate\n"
+    "  koordgate completion bash \\\n"
+    "    > ~/.local/share/bash-completion/completions/koordgate\n"
     "  koordgate completion zsh > ~/.zfunc/_koordgate       # in a folder of $fpath\n"
     "  koordgate completion fish > ~/.config/fish/completions/koordgate.fish\n"
     "  koordgate completion kubectl > ~/.local/bin/kubectl_complete-koordgate\n"

@@ -1,9 +1,12 @@
-"""Reading a live cluster: kinds in pages, with one bound, and in words what could not be read; its settings."""
+"""Reading a live cluster: which one, kinds in pages with one bound, what could not be read in words; its settings."""
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+from console import terminal
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import Forbidden, Gone, Invalid, KubeError, NotFound
 from koordgate.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, Resource
@@ -25,6 +28,33 @@ CONFIG_KEY: Final = "config.yaml"
 
 NAMESPACE: Final = Identity().namespace
 """Where koordgate is installed unless a command says otherwise."""
+
+
+def add_cluster(parser: argparse.ArgumentParser, *, settings: bool = True) -> None:
+    """Add the options that say which cluster is read, and where koordgate is in it.
+
+    `settings`: whether settings may be given in place of those of the installation.
+    """
+    group = parser.add_argument_group("cluster", "koordgate help kubeconfig says more")
+    group.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the kubeconfig (default: $KUBECONFIG)")
+    group.add_argument("--context", metavar="NAME", help="its context (default: the current one)")
+    group.add_argument(
+        "--installed-in",
+        type=terminal.namespace,
+        default=NAMESPACE,
+        metavar="NAMESPACE",
+        help=f"where koordgate is installed (default: {NAMESPACE})",
+    )
+    if settings:
+        group.add_argument(
+            "--config", type=Path, metavar="FILE", help="the webhook's settings, in place of those there"
+        )
+
+
+def connect(arguments: argparse.Namespace, impersonate: str = "") -> KubeClient:
+    """Make a client of the cluster that the options of `add_cluster` name; `impersonate`: the user to act as."""
+    terminal.doing("asking the API server")
+    return KubeClient.autodetect(arguments.kubeconfig, context=arguments.context, impersonate=impersonate)
 
 
 class Records:
@@ -93,10 +123,12 @@ async def listed(
     count, absent, cut = 0, False, False
     for place in namespaces:
         before = len(items)
+        terminal.doing(f"reading {resource.plural}")
         try:
             async for page, _ in kube.list_pages(resource.path(namespace=place), limit=PAGE, params=params):
                 items += (kept for obj in page if (kept := keep(obj)) is not None)
                 count += len(page)
+                terminal.doing(f"reading {resource.plural}: {count:,}")
                 if count >= most:
                     notes.append(f"{resource.plural}: there are more than {most}; the others are left out")
                     return ReadList(tuple(items), cut=True, notes=tuple(notes))

@@ -7,48 +7,48 @@ from textwrap import fill
 from typing import Any, Final
 
 from koordgate import cli
+from koordgate.topics import TOPICS
 
 PAGE: Final = Path(__file__).parent / "reference" / "commands.md"
 _HEAD: Final = """\
 # Commands
 
-`make generate` writes this page from the program. `koordgate COMMAND --help` shows the same, with examples. In a
-checkout the program is `.venv/bin/koordgate`; the image starts it.
+For administrators and authors of Pods. `koordgate help COMMAND` shows the same with examples; `make generate` writes
+this page from the program. `kubectl koordgate COMMAND` is the same where `kubectl-koordgate` is on PATH.
 
-| command | what it does |
-|---|---|
 """
+_CLUSTER: Final = "cluster"  # the group of the options that each command has which reads a cluster
+_TITLES: Final = {"kubeconfig": "Options of every command that reads a cluster", "exit-codes": "Exit codes"}
+"""The topics that are true of all commands; the others have pages of their own."""
 
 
 def text() -> str:
     """Write the page."""
-    parsers = {name: parser(name) for name in names()}
-    rows = [f"| [`koordgate {name}`](#koordgate-{name}) | {cli.summary(name)} |\n" for name in parsers]
-    return _HEAD + "".join(rows) + "".join(part for one in parsers.values() for part in _section(one, 2))
+    groups = {**cli.GROUPS, cli.SERVE: {f"{cli.SERVE} {name}": about for name, about in cli.SERVERS.items()}}
+    parts = [_HEAD, "| | |\n|---|---|\n"]
+    for title, group in groups.items():
+        links = (f"[{name}](#koordgate-{name.replace(' ', '-')})" for name in group)
+        parts.append(f"| {title} | {', '.join(links)} |\n")
+    for topic, title in _TITLES.items():
+        parts.append(f"\n## {title}\n\n```text\n{TOPICS[topic]}```\n")
+    for title, group in groups.items():
+        parts.append(f"\n## {title.capitalize()}\n")
+        for name, summary in group.items():
+            parts += _section(cli.parser_of(name), summary, 3)
+    return "".join(parts)
 
 
-def names() -> list[str]:
-    """The commands, in order."""
-    return sorted(cli.commands())
-
-
-def parser(name: str) -> argparse.ArgumentParser:
-    """The parser of a command."""
-    return cli.parser_of(name)
-
-
-def _section(one: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    yield f"\n{'#' * level} `{one.prog}`\n"
-    if one.description:
-        yield f"\n{fill(_plain(one.description), 120, break_long_words=False, break_on_hyphens=False)}\n"
+def _section(one: argparse.ArgumentParser, summary: str, level: int) -> Iterator[str]:
     nested = [action for action in one._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 it has no public list
-    rows = [_row(action) for action in one._actions if not _hidden(action)]  # noqa: SLF001 likewise
-    if rows:
+    yield f"\n{'#' * level} `{one.prog}`\n\n{_paragraph(summary[:1].upper() + summary[1:])}\n"
+    actions = [action for group in one._action_groups if group.title != _CLUSTER for action in group._group_actions]  # noqa: SLF001 likewise
+    if rows := [_row(action) for action in actions if not _hidden(action)]:
         yield "\n| argument | meaning |\n|---|---|\n"
         yield from rows
     for action in nested:
-        for child in action.choices.values():
-            yield from _section(child, level + 1)
+        told = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 likewise
+        for name, child in action.choices.items():
+            yield from _section(child, told[name], level + 1)
 
 
 def _hidden(action: argparse.Action) -> bool:
@@ -69,9 +69,13 @@ def _help(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    if action.choices is not None:
+    if action.choices is not None and action.metavar is None:
         return "{" + ",".join(map(str, action.choices)) + "}"
     return str(action.metavar or action.dest.upper())
+
+
+def _paragraph(written: str) -> str:
+    return fill(f"{_plain(written).rstrip('.')}.", 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _plain(written: str) -> str:

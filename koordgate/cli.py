@@ -1,51 +1,71 @@
-"""The console script `koordgate`: finds sub-commands by entry point, and imports only the one that is run."""
+"""The console script `koordgate`: finds commands by entry point, and imports only the one that is run."""
 
 import argparse
 import re
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import PurePath
-from typing import Final, NoReturn, TypedDict
+from textwrap import fill, wrap
+from typing import Any, Final, NoReturn
 
 from allocator.vocabulary.outcome import did_you_mean
+from koordgate.topics import TOPICS
 
-_GROUP: Final = "koordgate.commands"
 _PROGRAM: Final = "koordgate"
 _CONSOLE: Final = ("rich", "shtab")  # of the extra of this name, which servers do without
 _UNUSABLE: Final = 2
 _PLUGIN: Final = "kubectl-koordgate"  # kubectl runs it for `kubectl koordgate`
+_WIDTH: Final = 80  # columns of help at most
 _CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")  # argparse's words
-_OPTION: Final = re.compile(r"unrecognized arguments: (--[-a-z]+)")
-_SUMMARIES: Final = {
-    "adopt": "move a cluster from another product: check, report, switch namespaces and back",
-    "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
-    "completion": "print a script that makes a shell complete commands and options",
-    "cordon": "take a device out of service; Pods that hold some of it keep running",
-    "demo": "show the whole product on this machine: translate, guard, allocate, holdings",
-    "devices": "show a cluster's devices and who holds them; cordon, uncordon or drain one",
-    "drain": "cordon a device, and evict the Pods that hold some of it",
-    "doctor": "look at an installation, and say what is wrong and what to do about it",
-    "enforcer": "have containers created with the CPUs, cards and limits that were decided, on a node",
-    "explain": "say why a Pod is on no node and what would help, or why it is on its node",
-    "packing": "say how much of the free devices nobody can use, why, and what a larger Pod would need",
-    "pod": "show what Pods hold: devices, memory and CPUs, and of which node",
-    "reporter": "report what a node has and how healthy it is, and put cpusets into effect",
-    "simulate": "run Kubernetes objects from files through admission, scheduling and binding, offline",
-    "snapshot": "write what matters of a cluster into one file, for simulate, explain and bug reports",
-    "top": "show every device of a cluster in a line with bars, once or as it changes",
-    "translate": "show what manifests become, or write them in another product's dialect",
-    "uncordon": "return a device to service",
-    "webhook": "serve admission, binding and the scheduler extender of a cluster",
+_OPTION: Final = re.compile(r"unrecognized arguments: (--?[a-zA-Z][-a-zA-Z]*)")
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "try": {
+        "demo": "show the whole product on this machine, without a cluster",
+        "simulate": "show what would become of the Pods in files, without a cluster",
+        "replay": "run the same Pods in several ways, and show them side by side",
+        "translate": "show what admission makes of manifests, or rename requests",
+    },
+    "look": {
+        "doctor": "say what is wrong with an installation, and what to do about it",
+        "top": "show each device in a line: how much is held, and by whom",
+        "pod": "show what Pods hold: devices, memory and CPUs",
+        "explain": "say why a Pod is on no node, or on this one; what would help",
+        "packing": "say how much of the free devices Pods can use, and why not all",
+    },
+    "act": {
+        "cordon": "take a device out of service; its Pods keep running",
+        "uncordon": "return a device to service",
+        "drain": "cordon a device, and evict the Pods that hold some of it",
+    },
+    "move": {
+        "adopt": "move namespaces from another product to koordgate, or back",
+        "snapshot": "write what matters of a cluster into one file",
+        "cleanup": "remove all that koordgate left in a cluster after helm uninstall",
+    },
+    "more": {
+        "completion": "print a script that makes a shell complete commands and options",
+        "help": "explain a command or a topic",
+        "version": "print the version",
+    },
 }
+"""The commands for people, with what each does."""
+SERVE: Final = "serve"
+SERVERS: Final[Mapping[str, str]] = {
+    "webhook": "serve admission, binding and the scheduler extender of a cluster",
+    "reporter": "report what a node has and its health; put cpusets into effect",
+    "enforcer": "have containers created with the CPUs, cards and limits decided",
+}
+"""What the image runs, as `koordgate serve NAME`; people are not shown it among their commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A sub-command."""
+    """A command."""
 
-    description: str  # the beginning of `--help`
+    description: str  # the beginning of `--help`; its paragraphs are filled, except those with indented lines
     examples: str  # the end of `--help`
     arguments: Callable[[argparse.ArgumentParser], None]  # adds its arguments to a parser
     # runs it, and returns the exit status. Its arguments have `called`: the command as it was called, which begins each
@@ -53,54 +73,102 @@ class Command:
     run: Callable[[argparse.Namespace], int]
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that asks whether a word that it does not know was meant for another one."""
+class _Help(argparse.HelpFormatter):
+    """Help of at most 80 columns. An option is never broken at its hyphens, nor an example anywhere."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, _WIDTH))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002 the base class calls it so
+        def filled(paragraph: str) -> str:
+            return fill(" ".join(paragraph.split()), width, break_on_hyphens=False, break_long_words=False)
+
+        return "\n\n".join(part if "\n  " in part else filled(part) for part in text.split("\n\n"))
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviated options, and asks whether a word that it does not know was meant for another.
+
+    What `--help` says names the program as it was called.
+    """
+
+    def __init__(self, **about: Any) -> None:
+        given: dict[str, Any] = {"formatter_class": _Help, "allow_abbrev": False, **about}
+        super().__init__(**given)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Read the arguments; what is left over is a mistake, which the parser reports that knows its own options."""
+        read, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return read, left
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2, with the word that may be meant."""
         if choice := _CHOICE.search(message):
             message += did_you_mean(choice[1], re.findall(r"[^', ]+", choice[2]))
         elif unknown := _OPTION.search(message):
-            message += did_you_mean(unknown[1], re.findall(r"--[a-z][-a-z]*", self.format_usage()))
+            message += did_you_mean(unknown[1], (one for one in self._option_string_actions if one.startswith("--")))
         super().error(message)
+
+    def format_help(self) -> str:
+        """The text of `--help`."""
+        return re.sub(rf"(?m)^( *){_PROGRAM} ", rf"\1{program()} ", super().format_help())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `koordgate ARGV`; returns the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    points = commands()
-    if not arguments or arguments[0] not in points:
-        overview = _overview(sorted(points))
-        overview.parse_args(arguments or ["--help"])
-        overview.error("give the command first")
-    name = arguments[0]
+    command, read = parse(sys.argv[1:] if argv is None else argv)
+    return command.run(read)
+
+
+def parse(argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:
+    """Read a command line; what is wrong with it, or asked of its help, ends the program."""
+    words = list(argv) or ["--help"]
+    size = 2 if words[0] == SERVE else 1
+    called, rest = " ".join(words[:size]), words[size:]
+    if called not in _known():
+        _mistaken(words)
     try:
-        command: Command = points[name].load()
+        return load(called), parser_of(called).parse_args(rest)
     except ModuleNotFoundError as error:
         if error.name not in _CONSOLE:
             raise
-        sys.stderr.write(f"{program()} {name}: {error.name} is not installed: pip install 'koordgate[console]'\n")
-        return _UNUSABLE
-    return command.run(parser_of(name).parse_args(arguments[1:]))
+        sys.stderr.write(f"{program()} {called}: {error.name} is not installed: pip install 'koordgate[console]'\n")
+        sys.exit(_UNUSABLE)
 
 
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """Make the parser of a command that exists; what it reads names the command as it was called, as `called`."""
-    command: Command = commands()[name].load()
-    parser = _Parser(prog=f"{program()} {name}", **_about(command))
-    command.arguments(parser)
-    parser.set_defaults(called=parser.prog)
-    return parser
+def parser_of(called: str) -> Parser:
+    """Make the parser of a command, such as `top` or `serve webhook`.
+
+    What it reads names the command as it was called, as `called`.
+    """
+    command = load(called)
+    made = Parser(prog=f"{program()} {called}", **_about(command))
+    command.arguments(made)
+    made.set_defaults(called=made.prog)
+    return made
 
 
-def summary(name: str) -> str:
-    """What a command does, in one line; "" if nobody wrote it."""
-    return _SUMMARIES.get(name, "")
+def names() -> tuple[str, ...]:
+    """The commands for people, in order."""
+    return tuple(name for group in GROUPS.values() for name in group)
+
+
+def load(called: str) -> Command:
+    """Import a command, such as `top` or `serve webhook`."""
+    if own := _OWN.get(called):
+        return own
+    found: Command = commands()[called.removeprefix(f"{SERVE} ")].load()
+    return found
 
 
 def commands() -> Mapping[str, EntryPoint]:
-    """The sub-commands by name; none is imported."""
-    return {point.name: point for point in entry_points(group=_GROUP)}
+    """The commands and servers that are modules, by name; none is imported."""
+    return {point.name: point for point in entry_points(group="koordgate.commands")}
 
 
 def program() -> str:
@@ -109,48 +177,100 @@ def program() -> str:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """Make one parser of all sub-commands, which are imported for it: for shells that complete their arguments."""
+    """Make one parser of all commands for people, which are imported for it: for shells that complete arguments."""
     parser = argparse.ArgumentParser(prog=_PROGRAM)
     parser.add_argument("--version", action="version", version="")
-    below = parser.add_subparsers(metavar="COMMAND")
-    for name, point in sorted(commands().items()):
-        command: Command = point.load()
-        command.arguments(below.add_parser(name, help=summary(name), **_about(command)))
+    below = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for summaries in GROUPS.values():
+        for name, summary in summaries.items():
+            command = load(name)
+            command.arguments(below.add_parser(name, help=summary, **_about(command)))
     return parser
 
 
-class _About(TypedDict):
-    """The texts around a parser's arguments."""
-
-    description: str
-    epilog: str
-    formatter_class: type[argparse.HelpFormatter]
+def _about(command: Command) -> dict[str, Any]:
+    """The texts around a command's arguments."""
+    return {"description": command.description, "epilog": command.examples}
 
 
-def _about(command: Command) -> _About:
-    return {
-        "description": command.description,
-        "epilog": _as_called(command.examples),
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-    }
+def _known() -> tuple[str, ...]:
+    """All that can be called."""
+    return (*names(), *(f"{SERVE} {name}" for name in SERVERS))
 
 
-def _as_called(text: str) -> str:
-    """Name the program as it was called wherever a line begins with it."""
-    return re.sub(rf"(?m)^( *){_PROGRAM} ", rf"\1{program()} ", text)
+def _mistaken(words: Sequence[str]) -> NoReturn:
+    """End with the overview, or with what is wrong with words that name no command."""
+    serving = words[0] == SERVE
+    overview, asked = _overview(serving=serving), " ".join(words[:2] if serving else words[:1])
+    if asked in {SERVE, "-h", "--help", f"{SERVE} -h", f"{SERVE} --help"}:
+        overview.print_help()
+        sys.exit(0)
+    if asked == "--version":
+        sys.exit(_tell_version())
+    if asked.startswith("-"):
+        overview.error(f"give the command first, and then {asked}")
+    guess = did_you_mean(asked, _known()) or f"; `{overview.prog} --help` lists those there are"
+    overview.error(f"there is no command {asked!r}{guess}")
 
 
-def _overview(names: Sequence[str]) -> argparse.ArgumentParser:
-    width = max(map(len, names), default=0)
-    listed = "\n".join(f"  {name:<{width}}  {summary(name)}" for name in names)
-    called = program()
-    parser = _Parser(
-        prog=called,
-        description="Fine-grained devices and pinned CPUs for a stock Kubernetes.",
-        usage=f"{called} [-h] [--version] COMMAND ...",
-        epilog=f"commands:\n{listed}\n\n`{called} COMMAND --help` shows a command's options, with examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def _overview(*, serving: bool = False) -> Parser:
+    called, groups = program(), GROUPS
+    usage, ends = (
+        f"{called} [-h] [--version] COMMAND ...",
+        [
+            f"`{called} help COMMAND` shows a command's options, with examples.",
+            f"`{called} help TOPIC` explains {', '.join(TOPICS)}.",
+        ],
     )
-    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {version('koordgate')}")
-    parser.add_argument("command", choices=names, metavar="COMMAND", help=argparse.SUPPRESS)
-    return parser
+    if serving:
+        called, groups = f"{called} {SERVE}", {"servers, which the chart runs": SERVERS}
+        usage, ends = f"{called} [-h] SERVER ...", [f"`{called} SERVER --help` shows a server's options."]
+    about = "Fine-grained devices and pinned CPUs for a stock Kubernetes."
+    return Parser(prog=called, description=about, usage=usage, epilog="\n\n".join([*_listed(groups), *ends]))
+
+
+def _listed(groups: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    width = max(len(name) for group in groups.values() for name in group)
+    for title, group in groups.items():
+        yield "\n".join([f"{title}:", *(f"  {name:<{width}}  {summary}" for name, summary in group.items())])
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    about = " ".join(arguments.about)
+    if about in TOPICS:
+        sys.stdout.write(TOPICS[about])
+    elif about in _known():
+        parser_of(about).print_help()
+    elif about in {"", SERVE}:
+        _overview(serving=bool(about)).print_help()
+    else:
+        guess = did_you_mean(about, [*_known(), *TOPICS]) or f"; the topics are {', '.join(TOPICS)}"
+        sys.stderr.write(f"{arguments.called}: there is no command or topic {about!r}{guess}\n")
+        return _UNUSABLE
+    return 0
+
+
+def _tell_version(_: argparse.Namespace | None = None) -> int:
+    sys.stdout.write(f"{_PROGRAM} {version('koordgate')}\n")
+    return 0
+
+
+def _add_about(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("about", nargs="*", metavar="NAME", help=f"a command, or a topic: {', '.join(TOPICS)}")
+
+
+_OWN: Final = {
+    "help": Command(
+        description="Show the options of a command with examples, or explain a topic.",
+        examples="examples:\n  koordgate help top\n  koordgate help requests",
+        arguments=_add_about,
+        run=_explain,
+    ),
+    "version": Command(
+        description="Print the version of koordgate.",
+        examples="examples:\n  koordgate version",
+        arguments=lambda _: None,
+        run=_tell_version,
+    ),
+}
+"""Commands that are no modules of their own."""

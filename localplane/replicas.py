@@ -207,7 +207,7 @@ class Replicas:
         path = self.settings_file(number)
         self._workdir.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(laid_over(self._settings, {"serve": serve})))
-        argv = (*self._command(number), "webhook", "--config", str(path))
+        argv = (*self._command(number), "serve", "webhook", "--config", str(path))
         env = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
         self._places.append((host, port, extender))
         self._processes.append(self._process(f"webhook-{number}", argv, path.with_suffix(".log"), env=env))

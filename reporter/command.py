@@ -1,4 +1,4 @@
-"""`koordgate reporter`: runs the node's reporter, or looks once and changes nothing."""
+"""`koordgate serve reporter`: runs the node's reporter, or looks once and changes nothing."""
 
 import argparse
 import asyncio
@@ -113,10 +113,10 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"{told}\n")
             return 0
     except SettingsError as error:
-        sys.stderr.write(f"koordgate reporter: {error}\n")
+        sys.stderr.write(f"koordgate serve reporter: {error}\n")
         return 2
     if arguments.once != arguments.dry_run:
-        sys.stderr.write("koordgate reporter: --once and --dry-run go together: one look, and nothing is changed\n")
+        sys.stderr.write("koordgate serve reporter: --once and --dry-run go together: one look, no change\n")
         return 2
     log.start("error" if arguments.once else configured.log_level, "reporter", configured.log_format)
     try:
@@ -125,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
         else:
             asyncio.run(_main(configured))
     except KubeError as error:
-        sys.stderr.write(f"koordgate reporter: {error}\n")
+        sys.stderr.write(f"koordgate serve reporter: {error}\n")
         return 1
     return 0
 
@@ -141,8 +141,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND: Final = Command(
     description="Report this node's devices and their health, and set containers' cpusets to their allocated CPUs.",
     examples="examples:\n"
-    "  koordgate reporter --config /etc/koordgate/reporter.yaml\n"
-    "  koordgate reporter --once --dry-run --offline",
+    "  koordgate serve reporter --config /etc/koordgate/reporter.yaml\n"
+    "  koordgate serve reporter --once --dry-run --offline",
     arguments=_arguments,
     run=_run,
 )

@@ -1,4 +1,4 @@
-"""The settings of `koordgate reporter`: one YAML file, read once, checked whole, then frozen."""
+"""The settings of `koordgate serve reporter`: one YAML file, read once, checked whole, then frozen."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -216,7 +216,7 @@ class ReporterMirror(Section, frozen=True):
 
 
 class ReporterSettings(Section, frozen=True):
-    """All settings of `koordgate reporter`."""
+    """All settings of `koordgate serve reporter`."""
 
     node: str = ""  # name of the Node; if empty, $NODE_NAME, else the machine's name
     # the domain of the resource names in the Device object; readers of the object know both

@@ -1,6 +1,5 @@
 """A `koordgate` command in the process of the test, so that it runs beside a server of the test."""
 
-import argparse
 import json
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from koordgate.cli import Command
+from koordgate.cli import main
 
 Raw = dict[str, Any]
 
@@ -42,13 +41,11 @@ class Answer(NamedTuple):
 
 
 def answer(
-    command: Command, objects: Sequence[Raw], words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture[str]
+    command: str, objects: Sequence[Raw], words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> Answer:
     """Run a command with `-f` and a file of these objects."""
     file = folder / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
-    parser = argparse.ArgumentParser()
-    command.arguments(parser)
-    status = command.run(parser.parse_args([*words, "-f", str(file)]))
+    status = main([command, *words, "-f", str(file)])
     said = capsys.readouterr()
     return Answer(status, said.out, said.err)

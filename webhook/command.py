@@ -1,4 +1,4 @@
-"""`koordgate webhook`: one replica of the Deployment, from settings to a graceful end."""
+"""`koordgate serve webhook`: one replica of the Deployment, from settings to a graceful end."""
 
 import argparse
 import asyncio
@@ -456,13 +456,13 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"{check(arguments.config, settings.WebhookSettings)}\n")
             return 0
     except SettingsError as error:
-        sys.stderr.write(f"koordgate webhook: {error}\n")
+        sys.stderr.write(f"koordgate serve webhook: {error}\n")
         return 2
     log.start(configured.log_level, "webhook", configured.log_format)
     try:
         uvloop.run(_main(configured))
     except KubeError as error:
-        sys.stderr.write(f"koordgate webhook: {error}\n")
+        sys.stderr.write(f"koordgate serve webhook: {error}\n")
         return 1
     return 0
 
@@ -478,8 +478,8 @@ COMMAND: Final = Command(
     description="Serve admission, binding and the scheduler extender over HTTPS, against the cluster of the kubeconfig "
     "($KUBECONFIG) or of the Pod's service account.",
     examples="examples:\n"
-    "  koordgate webhook --config /etc/koordgate/config.yaml\n"
-    "  koordgate webhook --config config.yaml --check",
+    "  koordgate serve webhook --config /etc/koordgate/config.yaml\n"
+    "  koordgate serve webhook --config config.yaml --check",
     arguments=_arguments,
     run=_run,
 )

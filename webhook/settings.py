@@ -429,7 +429,7 @@ class DialectSettings(Section, frozen=True):
 
 
 class WebhookSettings(Section, frozen=True):
-    """All settings of `koordgate webhook`."""
+    """All settings of `koordgate serve webhook`."""
 
     # the domain that resource names are written in; both are read
     domain: Literal["kubernetes.io", "koordinator.sh"] = KUBERNETES_DOMAIN

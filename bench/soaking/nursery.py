@@ -1,6 +1,6 @@
 """Forks replicas that start at once: `python nursery.py SECONDS`, with a wall clock that is wrong by so many seconds.
 
-It imports all that `koordgate webhook` needs, and then reads orders from standard input, a JSON object on each line:
+It imports all that `koordgate serve webhook` needs, and then reads orders from standard input, a JSON object a line:
 `argv` of koordgate, `env`, and the file `log`. Each is answered with the id of a process that carries it out, which has
 a group, sockets and an event loop of its own, and can be killed like any other.
 

@@ -15,8 +15,8 @@ from console.adopt.report import report
 from console.adopt.steps import blockers, steps
 from console.cluster import Cluster, ReadCluster, cluster_of, read_files, read_live
 from console.devices.nodes import CommandError
-from console.devices.session import add_cluster
 from console.doctor.policies import PolicyFindings, outdated, search_policies
+from console.reading import add_cluster, connect
 from console.simulator.assumed import assume_devices
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
@@ -49,7 +49,7 @@ async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> tuple
 async def _main(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "files", None):
         return await _do(arguments, None)
-    async with KubeClient.autodetect(context=arguments.context) as kube:
+    async with connect(arguments) as kube:
         return await _do(arguments, kube)
 
 
@@ -62,7 +62,7 @@ async def _do(arguments: argparse.Namespace, kube: KubeClient | None) -> int:
     seen = ReadCluster(cluster)
     found = find(cluster, seen, policies)
     for note in (*found.notes, *((*found.doubts, *found.policies) if arguments.verb == "check" else ())):
-        terminal.tell("koordgate adopt", note)
+        terminal.tell(arguments.called, note)
     if arguments.verb == "check":
         return _check(arguments, found)
     if arguments.verb == "report":
@@ -98,6 +98,7 @@ async def _report(arguments: argparse.Namespace, cluster: Cluster, seen: ReadClu
     if strange := [name for name in arguments.namespaces if name not in known]:
         raise CommandError(f"no Pod of {', '.join(strange)} asks for devices; there are {', '.join(known) or 'none'}")
     chosen = arguments.namespaces or [name for name, mode in known.items() if mode is Mode.SHADOW]
+    terminal.doing("placing the Pods")
     reports = await report(cluster, seen, found, chosen)
     if arguments.output == "table":
         if not reports:
@@ -147,7 +148,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return asyncio.run(_main(arguments))
 
     hint = "; or give objects with -f" if hasattr(arguments, "files") else ""
-    return terminal.guarded("koordgate adopt", run, CommandError, InputError, hint=hint)
+    return terminal.guarded(arguments.called, run, CommandError, InputError, hint=hint)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,25 +165,22 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     change.add_argument("--force", action="store_true", help="switch although something is in the way")
     for verb in (check, told):
         add_files(verb, required=False)
-        verb.add_argument(
-            *("-o", "--output"), choices=("table", "json", "yaml"), default="table", help="the format of the output"
-        )
+        terminal.add_output(verb)
     for verb in (check, told, change):
         add_cluster(verb)
 
 
 COMMAND: Final = Command(
     description="Move a cluster from another product to koordgate, namespace by namespace, and back.\n\n"
-    "check    shows node by node what is ready, how containers would get their cards, who holds what and what\n"
-    "         would clash, the mode of each namespace, and which of the seven steps of a move are done.\n"
-    "report   places the Pods of observed namespaces as koordgate would, in memory, and shows the difference.\n"
-    "switch   sets the label koordgate.io/mode of namespaces, unless that would strand Pods or give a\n"
-    "         device twice.\n\n"
-    "The exit status is 0 if all is done, 1 if the API server refused or did not answer, 2 for wrong\n"
-    "arguments, 3 if steps are left or something is in the way of a switch, and 4 if devices clash.\n\n"
-    "The cluster is that of the kubeconfig ($KUBECONFIG). The user needs the rights to list nodes, pods, namespaces,\n"
-    "devices.scheduling.koordinator.sh and nodeallocations.koordgate.io, and for switch also to get and patch\n"
-    "namespaces, and to `set` namespacemodes.koordgate.io.",
+    "check: node by node what is ready, how containers would get their cards, who holds what and what would clash, the "
+    "mode of each namespace, and which of the seven steps of a move are done.\n\n"
+    "report: places the Pods of observed namespaces as koordgate would, in memory, and shows the difference.\n\n"
+    "switch: sets the label koordgate.io/mode of namespaces, unless that would strand Pods or give a device twice.\n\n"
+    "The exit status is 0 if all is done, 3 if steps are left or something is in the way of a switch, and 4 if devices "
+    "clash.\n\n"
+    "The user needs the rights to list nodes, pods, namespaces, devices.scheduling.koordinator.sh and "
+    "nodeallocations.koordgate.io; for switch also to get and patch namespaces, and to `set` "
+    "namespacemodes.koordgate.io.",
     examples="examples:\n"
     "  koordgate adopt check\n"
     "  koordgate adopt check -o json --context production\n"

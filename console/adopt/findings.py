@@ -271,7 +271,7 @@ def _uncounted(name: str, foreign: Survey, counted: Collection[Product]) -> Iter
     pods = Counter(one.peer for one in foreign.held if one.shares and one.peer not in counted)
     for peer, number in sorted(pods.items()):
         yield (
-            f"{name}: {number} Pods of {_TITLES[peer]} state what they hold, and koordgate does not count it: add "
+            f"{name}: Pods of {_TITLES[peer]} state what they hold, and koordgate does not count it ({number}): add "
             f"{peer} to adopt.peers"
         )
 

@@ -90,7 +90,7 @@ def _tried(found: ClusterFindings) -> _Made:
     given = {one.uid for node in found.nodes for one in node.held if one.product == OURS}
     works = any(pod.uid in given for pod in found.pods)
     needed = [] if works else ["no Pod holds devices through koordgate yet: create one in a switched namespace"]
-    return "a Pod got its devices from koordgate", needed, "koordgate devices"
+    return "a Pod got its devices from koordgate", needed, "koordgate top"
 
 
 def _restored(found: ClusterFindings) -> _Made:

@@ -22,6 +22,7 @@ from allocator.vocabulary.names import (
     is_quota_resource,
 )
 from console import terminal
+from console.reading import add_cluster, connect
 from console.terminal import printable, some
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
@@ -49,12 +50,11 @@ from koordgate.kube.resource import (
     Resource,
 )
 from webhook.quotas.mirror import MIRROR_LABEL
-from webhook.settings import Certificate, Identity
+from webhook.settings import Certificate
 
 Raw = dict[str, Any]
 
 _KEPT: Final = 3
-_NAMESPACE: Final = Identity().namespace
 _PAGE: Final = 250
 _MAX_NAMED: Final = 5  # names in one sentence
 _LOOK_S: Final = 1.0
@@ -166,7 +166,7 @@ class Remover:
                 elif where != self.namespace:
                     told = (
                         f"koordgate runs in namespace {where} ({resource.plural} {about['name']}), not in "
-                        f"{self.namespace}: name it with -n {where} if it is to be removed"
+                        f"{self.namespace}: name it with --installed-in {where} if it is to be removed"
                     )
                 else:
                     continue
@@ -199,9 +199,10 @@ class Remover:
             if waited >= _MAX_WAIT_S:
                 names = _some([pod["metadata"]["name"] for pod in pods])
                 raise KubeError(
-                    f"what runs: {len(pods)} Pods still run after {_MAX_WAIT_S:g} s: {names}; they would write "
+                    f"Pods of koordgate that run after {_MAX_WAIT_S:g} s ({len(pods)}): {names}; they would write "
                     "again. See why they do not end, and run the command again"
                 )
+            terminal.doing(f"waiting until Pods of koordgate have ended: {len(pods)} left")
             await self.sleep(_LOOK_S)
             waited += _LOOK_S
 
@@ -225,7 +226,7 @@ class Remover:
                 waiting.append(name)
         if waiting:
             self.kept.append(
-                f"{len(waiting)} Pods wait for koordgate and are never placed: {_some(waiting)}; "
+                f"Pods that wait for koordgate and are never placed ({len(waiting)}): {_some(waiting)}; "
                 "delete them, and create them again in another product's names (koordgate translate)"
             )
         return uses
@@ -325,6 +326,7 @@ class Remover:
     async def _list(self, resource: Resource, namespace: str | None = None, selector: str = "") -> AsyncIterator[Raw]:
         params = {"labelSelector": selector} if selector else None
         path = resource.path(namespace=namespace)
+        terminal.doing(f"looking at {resource.plural}")
         try:
             async for page, _ in self.kube.list_pages(path, limit=_PAGE, params=params, deadline=_CALL_S):
                 for obj in page:
@@ -391,10 +393,10 @@ def _words(labels: Iterable[str], annotations: Iterable[str]) -> list[str]:
 
 async def _main(arguments: argparse.Namespace) -> int:
     dry_run, word = not arguments.yes, "removed" if arguments.yes else "would remove"
-    async with KubeClient.autodetect() as kube:
+    async with connect(arguments) as kube:
         remover = Remover(
             kube,
-            arguments.namespace,
+            arguments.installed_in,
             lambda what: terminal.show(printable(f"{word}  {what}")),
             dry_run,
             arguments.force,
@@ -405,24 +407,17 @@ async def _main(arguments: argparse.Namespace) -> int:
     if dry_run:
         terminal.show(f"dry run: {remover.removed} would be removed; nothing was; --yes removes it")
         return 0
-    left = f"{len(remover.kept)} notes above say what stays" if remover.kept else "nothing of koordgate is left"
+    left = f"the notes above say what stays ({len(remover.kept)})" if remover.kept else "nothing of koordgate is left"
     terminal.show(f"{remover.removed} removed; {left}")
     return _KEPT if remover.kept else 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
     hint = "; what comes after it is not removed: run the command again"
-    return terminal.guarded("koordgate cleanup", lambda: asyncio.run(_main(arguments)), InstalledError, refused=hint)
+    return terminal.guarded(arguments.called, lambda: asyncio.run(_main(arguments)), InstalledError, refused=hint)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        type=terminal.namespace,
-        default=_NAMESPACE,
-        help=f"the release's namespace (default: {_NAMESPACE})",
-    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--dry-run", action="store_true", help="only list what would be removed (the default)")
     which.add_argument("--yes", action="store_true", help="remove it")
@@ -431,21 +426,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also remove amounts from Nodes whose Pods request them: a kubelet that restarts rejects these Pods",
     )
+    add_cluster(parser, settings=False)
 
 
 COMMAND: Final = Command(
     description="Remove all that koordgate left in a cluster after helm uninstall.\n\n"
-    "Webhook configurations and policies go first, so that nothing refuses Pods meanwhile, then workloads. What these\n"
-    "made follows: Secrets, quota mirrors, taints for DRA, amounts, labels and taints of Nodes, labels of namespaces,\n"
-    "the ledger, and the Device and NodeResourceTopology objects that nobody else writes. Pods are not touched. The\n"
+    "Webhook configurations and policies go first, so that nothing refuses Pods meanwhile, then workloads. What these "
+    "made follows: Secrets, quota mirrors, taints for DRA, amounts, labels and taints of Nodes, labels of namespaces, "
+    "the ledger, and the Device and NodeResourceTopology objects that nobody else writes. Pods are not touched. The "
     "command can be run again at any time, and goes on where it was. Without --yes it only lists what it would do.\n\n"
-    "The exit status is 0 if nothing is left, 1 if the API server refused or did not answer, 2 for wrong arguments\n"
-    "or while Helm's release is installed, and 3 if something stays because Pods need it; the notes say what.\n\n"
-    "The cluster is that of the kubeconfig ($KUBECONFIG). The user must be its administrator.",
+    "The exit status is 0 if nothing is left, 2 also while Helm's release is installed, and 3 if something stays "
+    "because Pods need it; the notes say what. The user must be the cluster's administrator.",
     examples="examples:\n"
     "  koordgate cleanup\n"
     "  helm uninstall koordgate -n koordgate-system && koordgate cleanup --yes\n"
-    "  koordgate cleanup --yes --namespace gpus",
+    "  koordgate cleanup --yes --installed-in gpus",
     arguments=_arguments,
     run=_run,
 )

@@ -1,1 +1,1 @@
-"""`koordgate devices`: shows devices, and takes one out of service."""
+"""Devices and who holds them: `top` and `pod` show them, `cordon`, `uncordon` and `drain` act on one."""

@@ -1,13 +1,9 @@
-"""Devices of nodes in a table and as data (pure): people read memory in GiB with one decimal, data states bytes."""
+"""Devices of nodes as data (pure), and in numbers: people read memory in GiB with one decimal, data states bytes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rich.table import Table
-
 from allocator.vocabulary.devicetype import DeviceTypes
-from console.devicewords import share_of, told_holder, told_use, used_of
-from console.plaintable import add_row, plain_table
 from webhook.devicemap.document import STATES, VERSION, node_entry, types_entry
 from webhook.view.nodereport import Availability, DeviceReport, NodeReport
 
@@ -42,22 +38,6 @@ def held_of(used: int, total: int) -> tuple[str, str]:
 def _tenths(number: int) -> str:
     whole, tenth = divmod(number, 10)
     return f"{whole}.{tenth}" if tenth else str(whole)
-
-
-def devices_table(reports: Iterable[NodeReport]) -> Table:
-    """Make the table of devices, by node, type and minor."""
-    table = plain_table("NODE", "TYPE", "MINOR", "ID", "MODEL", "NUMA", "PCIE ROOT", "HEALTH", "USED", "PODS")
-    for one in (device for report in reports for device in report.devices):
-        device = one.device
-        numa = "" if device is None or device.numa_node is None else str(device.numa_node)
-        about = (device.model, numa, device.pcie or "") if device is not None else ("", "", "")
-        pods = [
-            "; ".join([f"{told_holder(holder)}: {share_of(share, one.kind)}", *map(told_use, one.uses_of(holder))])
-            for holder, share in one.held
-        ]
-        named = (one.node, one.kind.name, str(one.minor), one.id)
-        add_row(table, *named, *about, one.why or "healthy", used_of(one), pods)
-    return table
 
 
 def document(reports: Iterable[NodeReport], types: DeviceTypes) -> Raw:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +23,10 @@ from console.devices.nodes import (
     there_are,
     unknown_node,
 )
-from console.devices.session import CommandEnd, add_cluster, carry_out
+from console.devices.session import CommandEnd, carry_out
 from console.devicewords import told_holder, told_share
 from console.plaintable import add_row, plain_table
+from console.reading import add_cluster
 from console.terminal import printable
 from koordgate.backoff import Backoff
 from koordgate.cli import Command
@@ -351,7 +351,7 @@ async def _carry_out_verb(
     Raises CommandError: there is no such node or device, or others kept writing the object; KubeError: the API server
     refuses, or cannot be reached.
     """
-    cordon, dry_run = verb != "uncordon", arguments.dry_run
+    cordon, dry_run = verb != "uncordon", DryRun(arguments.dry_run)
     marked = await mark(kube, store, where, known, cordon=cordon, held=verb == "drain", dry_run=dry_run)
     _show_marked(marked, known.types, cordon=cordon, dry_run=dry_run is not DryRun.NONE)
     status = await _drain(kube, marked, arguments) if verb == "drain" else 0
@@ -359,17 +359,19 @@ async def _carry_out_verb(
 
 
 def _show_marked(marked: Marked, types: DeviceTypes, *, cordon: bool, dry_run: bool) -> None:
-    report, device = marked.report, marked.device
+    report, device, dry = marked.report, marked.device, ""
     name = f"{device.type} {device.minor} {device.id}" if device else f"{marked.identity} ({GONE})"
-    done = "is cordoned" if cordon else "is not cordoned"
-    again = "" if marked.changed else " already" if cordon else " anyway"
-    dry = " (dry run: nothing is written)" if dry_run and marked.changed else ""
-    after = "it takes no new Pods" if cordon else "it takes new Pods"
+    done, after = ("is cordoned", "it takes no new Pods") if cordon else ("is not cordoned", "it takes new Pods")
+    if not marked.changed:
+        done += " already" if cordon else " anyway"
+    elif dry_run:
+        done, dry = "would be cordoned" if cordon else "would be uncordoned", " (dry run: nothing is written)"
+        after = after.replace("takes", "would take")
     if cordon and device is None:
-        done, again, after = "cannot be cordoned", "", "the node does not list it"
+        done, after = "cannot be cordoned", "the node does not list it"
     if not cordon and device is not None and not device.healthy:
         after = f"it still takes no new Pods: {device.why_not}"
-    terminal.show(printable(f"{report.name}: {name} {done}{again}; {after}{dry}"))
+    terminal.show(printable(f"{report.name}: {name} {done}; {after}{dry}"))
     held = report.held(marked.identity)
     if not held:
         terminal.show(f"no Pod {'of koordgate ' if _unseen(marked) else ''}holds anything of it")
@@ -377,37 +379,38 @@ def _show_marked(marked: Marked, types: DeviceTypes, *, cordon: bool, dry_run: b
     table = plain_table("POD", "HOLDS")
     for holding, share in held:
         add_row(table, told_holder(holding), told_share(share, types))
-    terminal.show(f"Pods that hold something of it, and run on: {len(held)}", table)
+    terminal.show(f"Pods that hold something of it: {len(held)}", table)
 
 
 async def _drain(kube: KubeClient, marked: Marked, arguments: argparse.Namespace) -> int:
     """Evict the Pods of koordgate that hold some of a cordoned device; returns the exit status."""
+    dry_run = DryRun(arguments.dry_run)
     held = [holding for holding, _ in marked.report.held(marked.identity)]
     theirs = {one.uid: one for one in held if isinstance(one, ForeignHolding)}
     pods = [one for one in held if isinstance(one, Holding) and not one.fence and one.uid not in theirs]
     for one in theirs.values():
         terminal.show(printable(f"Pod {told_holder(one)}: not evicted, another product placed it"))
-    done = await Drain(kube, arguments.dry_run, arguments.timeout, _show_step).run(pods)
+    terminal.doing("waiting for the Pods to end")
+    done = await Drain(kube, dry_run, arguments.timeout, _show_step).run(pods)
     left = [one for one in done if one.step in (DrainStep.BUDGET, DrainStep.LEFT)]
     stays = "it stays cordoned" if marked.device is not None else "its node does not list it"
     if theirs:
-        sys.stderr.write(
-            f"{arguments.called}: Pods of other products hold the device, and drain does not evict them: "
-            f"{len(theirs)}; {stays}, delete them or let them end\n"
-        )
+        told = f"Pods of other products hold the device, and drain does not evict them: {len(theirs)}"
+        terminal.tell(arguments.called, f"{told}; {stays}, delete them or let them end")
     elif _unseen(marked):
-        sys.stderr.write(f"{arguments.called}: Pods of other products may hold the device; they cannot be listed\n")
+        terminal.tell(arguments.called, "Pods of other products may hold the device; they cannot be listed")
     open_end = bool(theirs) or _unseen(marked)
-    if arguments.dry_run is not DryRun.NONE:
+    if dry_run is not DryRun.NONE:
         return _PODS_LEFT if left or open_end else 0
     if not left and open_end:
         return _PODS_LEFT
     if not left:
         terminal.show(printable(f"{marked.report.name}: no Pod holds {marked.identity} any more; {stays}"))
         return 0
-    sys.stderr.write(
-        f"{arguments.called}: {len(left)} of {len(done)} Pods still hold the device after {arguments.timeout:g} s; "
-        f"{stays}, run the command again\n"
+    terminal.tell(
+        arguments.called,
+        f"Pods that still hold the device after {arguments.timeout:g} s: {len(left)} of {len(done)}; {stays}, run the "
+        "command again",
     )
     return _PODS_LEFT
 
@@ -437,11 +440,10 @@ def _command(verb: str, what: str, examples: str) -> Command:
         parser.add_argument("device", metavar="DEVICE", help=HOW)
         parser.add_argument(
             "--dry-run",
-            type=DryRun,
-            choices=(DryRun.CLIENT, DryRun.SERVER),
+            choices=[str(DryRun.CLIENT), str(DryRun.SERVER)],
             nargs="?",
-            const=DryRun.SERVER,
-            default=DryRun.NONE,
+            const=str(DryRun.SERVER),
+            default=str(DryRun.NONE),
             help="write nothing; --dry-run alone is server: the API server checks the changes and evictions",
         )
         if verb == "drain":
@@ -456,13 +458,12 @@ def _command(verb: str, what: str, examples: str) -> Command:
         add_cluster(parser)
 
     drains = " drain also gets pods and creates pods/eviction." if verb == "drain" else ""
+    left = " The exit status is 3 if Pods still hold it." if verb == "drain" else ""
     return Command(
-        description=f"{what}\n\nIf DEVICE names several devices, they are listed and nothing is done. The exit "
-        "status is 0 on success,\n1 if the API server refused or did not answer, 2 if DEVICE does not name exactly one "
-        f"device{', and 3 if Pods still hold it' if verb == 'drain' else ''}.\n\n"
-        "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
-        f"nodeallocations.koordgate.io, and to patch the devices (for a software class: the nodes).{drains}\n"
-        "The command reads the installation's configmap, and lists pods if that has adopt.peers.",
+        description=f"{what} If DEVICE names several devices, they are listed and nothing is done.{left}\n\n"
+        "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and "
+        "nodeallocations.koordgate.io, and to patch the devices (for a software class: the nodes)."
+        f"{drains} The command reads the installation's configmap, and lists pods if that has adopt.peers.",
         examples=f"examples:\n{examples}",
         arguments=arguments_of,
         run=run,

@@ -14,9 +14,10 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY
 from console import terminal
 from console.devices.nodes import CommandError, Known, read_nodes
-from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
+from console.devices.session import CommandEnd, add_listing, carry_out
 from console.devicewords import gib, told_holder, told_share
 from console.plaintable import add_row, plain_table
+from console.reading import add_cluster
 from console.terminal import printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
@@ -241,15 +242,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND: Final = Command(
-    description="Show what Pods hold: devices, their memory, and CPUs, by koordgate's ledger, and by what\n"
-    "other products state of their Pods where adopt.peers counts these.\n\n"
-    "With a name, the Pod and each device that it holds with its containers; without, a line for each Pod that holds\n"
+    description="Show what Pods hold: devices, their memory, and CPUs, by koordgate's ledger, and by what other "
+    "products state of their Pods where adopt.peers counts these.\n\n"
+    "With a name, the Pod and each device that it holds with its containers; without, a line for each Pod that holds "
     "something. `koordgate explain` says why a Pod waits.\n\n"
-    "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments or an\n"
-    "unknown Pod.\n\n"
-    "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
-    "nodeallocations.koordgate.io, with a name to get pods, and to get the configmap with the settings.\n"
-    "If adopt.peers is set, also to list pods.",
+    "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and "
+    "nodeallocations.koordgate.io, with a name to get pods, and to get the configmap with the settings. If adopt.peers "
+    "is set, also to list pods.",
     examples="examples:\n"
     "  koordgate pod\n"
     "  koordgate pod -A\n"

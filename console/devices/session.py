@@ -5,13 +5,12 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from allocator.vocabulary.adopted import Product
 from console import terminal
 from console.devices.nodes import CommandError, Known
-from console.reading import NAMESPACE, installed_settings
+from console.reading import connect, installed_settings
 from koordgate.kube.client import KubeClient
 from webhook.settings import WebhookSettings, adoption_of, load, types_of
 from webhook.view.snapshots import pools_of
@@ -27,21 +26,6 @@ class CommandEnd(NamedTuple):
 Work = Callable[[KubeClient, Known], Awaitable[CommandEnd]]
 
 
-def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which cluster is read, and with which settings."""
-    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
-    parser.add_argument(
-        "--installed-in",
-        type=terminal.namespace,
-        default=NAMESPACE,
-        metavar="NAMESPACE",
-        help=f"where koordgate is installed (default: {NAMESPACE})",
-    )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the webhook's settings (default: those of the installation)"
-    )
-
-
 def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str, wide: str) -> None:
     """Add the options that say what is listed, and in which form.
 
@@ -50,12 +34,7 @@ def add_listing(parser: argparse.ArgumentParser, namespace: str, everywhere: str
     whose = parser.add_mutually_exclusive_group()
     whose.add_argument(*("-n", "--namespace"), type=terminal.namespace, metavar="NAMESPACE", help=namespace)
     whose.add_argument(*("-A", "--all-namespaces"), action="store_true", help=everywhere)
-    parser.add_argument(
-        *("-o", "--output"),
-        choices=("table", "wide", "json", "yaml"),
-        default="table",
-        help=f"the format of the output: wide adds {wide}",
-    )
+    terminal.add_output(parser, wide=f"adds {wide}")
 
 
 def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], object] = lambda: None) -> int:
@@ -65,7 +44,7 @@ def carry_out(arguments: argparse.Namespace, work: Work, check: Callable[[], obj
     """
 
     async def main(configured: WebhookSettings | None) -> CommandEnd:
-        async with KubeClient.autodetect(context=arguments.context) as kube:
+        async with connect(arguments) as kube:
             known = await _known(kube, arguments.installed_in, configured)
             done = await work(kube, known)
             return CommandEnd([*known.notes, *done.problems], done.status)

@@ -28,9 +28,10 @@ from console.devices.nodes import (
     pods_not_read,
     read_nodes,
 )
-from console.devices.session import CommandEnd, add_cluster, add_listing, carry_out
-from console.devicewords import told_holder, told_use
+from console.devices.session import CommandEnd, add_listing, carry_out
+from console.devicewords import share_of, told_holder, told_use, used_of
 from console.plaintable import add_row, plain_table
+from console.reading import add_cluster
 from console.terminal import counted, printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
@@ -191,26 +192,25 @@ def last_line(shown: Sequence[ShownNode], namespace: str) -> str:
     if namespace and not devices:
         return f"no Pod of namespace {namespace} holds a device"
     nodes = len(shown)
-    where = f"{nodes} node{'s' if nodes != 1 else ''}"
+    where = counted(nodes, "node")
     whose = f" that Pods of namespace {namespace} use" if namespace else ""
     return f"{where}{whose}, {counts(summary(devices))}"
 
 
 def wide_table(shown: Iterable[ShownNode]) -> Table:
     """A line for each device with all that is known of it, as wide as it is."""
-    table = plain_table("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCI ADDRESS", "STATE", "CORE", "MEMORY", "PODS")
-    for one in shown:
-        for card in one.devices:
-            device = card.device
-            numa = "" if device is None or device.numa_node is None else str(device.numa_node)
-            about = (device.model, numa, device.bus) if device is not None else ("", "", "")
-            first, second = _bars(card)
-            state = f"{card.state}: {card.why}" if card.why else str(card.state)
-            pods = ["; ".join([told_holder(one), *map(told_use, card.uses_of(one))]) for one, _ in card.held]
-            amounts = (_percent(card, first), _amount(card, second))
-            add_row(
-                table, card.node, card.name, card.id, *about, state, *amounts, pods if card.uses else ", ".join(pods)
-            )
+    heads = ("NODE", "DEVICE", "ID", "MODEL", "NUMA", "PCIE ROOT", "PCI ADDRESS", "STATE", "USED", "PODS")
+    table = plain_table(*heads)
+    for card in (card for one in shown for card in one.devices):
+        device = card.device
+        numa = "" if device is None or device.numa_node is None else str(device.numa_node)
+        about = (device.model, numa, device.pcie or "", device.bus) if device is not None else ("", "", "", "")
+        state = f"{card.state}: {card.why}" if card.why else str(card.state)
+        pods = [
+            "; ".join([f"{told_holder(holder)}: {share_of(share, card.kind)}", *map(told_use, card.uses_of(holder))])
+            for holder, share in card.held
+        ]
+        add_row(table, card.node, card.name, card.id, *about, state, used_of(card), pods)
     return table
 
 
@@ -306,7 +306,7 @@ async def watch(
         console = terminal.screen()
         encoding = sys.stdout.encoding  # rich puts another stream in its place while it draws
         since = ""
-        with Live(console=console, auto_refresh=False, screen=True) as drawn:
+        with terminal.undisturbed(), Live(console=console, auto_refresh=False, screen=True) as drawn:
             while True:
                 shown = [one for report in live.reports() if (one := choose(report)) is not None]
                 trouble = live.trouble
@@ -388,7 +388,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         namespace="only devices of which Pods of this namespace hold some",
         everywhere="devices whoever holds them (default)",
-        wide="ids, NUMA nodes and PCI addresses, and all Pods",
+        wide="all that is known of a device, and what each Pod holds of it",
     )
     parser.add_argument(*("-w", "--watch"), action="store_true", help="show them as they change, until Ctrl-C")
     add_cluster(parser)
@@ -396,14 +396,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Show every device of a cluster in a line: how much of its core and memory is held, and by whom.\n\n"
-    "A line has at most 100 columns. The first bar is the compute (of other devices than GPUs: the whole device), the\n"
-    "second the memory. The last line counts devices: free, in parts (some of each resource is free), held (nothing\n"
-    "more can be given), and out of service. Objects that cannot be read are reported on standard error; devices of a\n"
+    "A line has at most 100 columns. The first bar is the compute (of other devices than GPUs: the whole device), the "
+    "second the memory. The last line counts devices: free, in parts (some of each resource is free), held (nothing "
+    "more can be given), and out of service. Objects that cannot be read are reported on standard error; devices of a "
     "node whose record cannot be read count as held.\n\n"
-    "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments.\n\n"
-    "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and\n"
-    "nodeallocations.koordgate.io (with --watch also to watch them), and to get the installation's configmap. If it\n"
-    "has adopt.peers, pods are listed or watched too. What ResourceClaims hold is shown to users who may also read\n"
+    "The user needs the rights to get and list nodes, devices.scheduling.koordinator.sh and "
+    "nodeallocations.koordgate.io (with --watch also to watch them), and to get the installation's configmap. If it "
+    "has adopt.peers, pods are listed or watched too. What ResourceClaims hold is shown to users who may also read "
     "resourceclaims and resourceslices of resource.k8s.io.",
     examples="examples:\n"
     "  koordgate top\n"

@@ -6,8 +6,9 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from rich.table import Table
@@ -21,11 +22,11 @@ from console.doctor.probe import AT_ONCE, Outcome, ProbePlan, Probes, Verdict, w
 from console.doctor.reader import read_cluster
 from console.doctor.snapshot import Snapshot
 from console.plaintable import plain_table
+from console.reading import add_cluster, connect
 from console.terminal import counted, printable
 from koordgate.cli import Command
 from koordgate.kube.client import KubeClient
 from koordgate.kube.errors import KubeError
-from webhook.settings import Identity
 
 WIDTH: Final = 100
 _STYLES: Final = {Level.OK: "green", Level.UNKNOWN: "cyan", Level.WARNING: "yellow", Level.FAILURE: "bold red"}
@@ -98,7 +99,8 @@ def _outcome(one: Outcome) -> dict[str, Any]:
     }
 
 
-_NAMESPACE: Final = Identity().namespace
+Open = Callable[[str], KubeClient]
+Say = Callable[[str], object]
 _PROBE_S: Final = 120.0
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 and the signal, as a shell reports it
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
@@ -111,31 +113,34 @@ class Looked(NamedTuple):
     outcomes: list[Outcome] | None = None  # of the probes; None if nothing was probed
 
 
-async def find(namespace: str, tried_in: str, context: str | None = None, plan: ProbePlan | None = None) -> Looked:
-    """Look at the cluster of the kubeconfig, or of this Pod; an API server that does not answer is a finding.
+async def find(opened: Open, installed_in: str, tried_in: str, plan: ProbePlan | None, say: Say) -> Looked:
+    """Look at a cluster; an API server that does not answer is a finding.
 
-    `context`: of the kubeconfig; None for the current one. `plan`: of the probes; None for none.
+    `opened`: makes a client of it, which acts as a user; "" for one's own. `plan`: of the probes; None for none.
+    `say`: is told what the probes find as they go.
     """
     try:
-        async with KubeClient.autodetect(context=context) as kube:
-            snapshot = await read_cluster(
-                kube, namespace, tried_in, lambda user: KubeClient.autodetect(context=context, impersonate=user)
-            )
+        async with opened("") as kube:
+            snapshot = await read_cluster(kube, installed_in, tried_in, opened)
             if plan is None:
                 return Looked(examine(snapshot))
-            return await _probed(kube, snapshot, plan)
+            return await _probed(kube, snapshot, plan, say)
     except KubeError as error:
         todo = "see that the kubeconfig ($KUBECONFIG) is of this cluster, and that its API server runs"
         return Looked([Finding("API server", Level.FAILURE, error.message, todo)])
 
 
-async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan) -> Looked:
+async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan, say: Say) -> Looked:
     """Probe nodes as well; whatever ends the command, the Pods are deleted first."""
     if snapshot.settings_problem:
         todo = "see the lines about what is installed"
         return Looked([*examine(snapshot), Finding(probe.AREA, Level.UNKNOWN, "no node was probed", todo)])
-    probes = Probes(kube, plan, snapshot, _tell)
-    _say(f"{counted(probes.count, 'node')} with NVIDIA cards to probe, {AT_ONCE} at a time")
+
+    def tell(one: Outcome, at: int, of: int) -> None:
+        say(f"{at} of {of}: {one.node}: {one.verdict}")
+
+    probes = Probes(kube, plan, snapshot, tell)
+    say(f"{counted(probes.count, 'node')} with NVIDIA cards to probe, {AT_ONCE} at a time")
     running = asyncio.ensure_future(probes.run())
     with suppress(RuntimeError):  # where a loop has no signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
@@ -143,25 +148,19 @@ async def _probed(kube: KubeClient, snapshot: Snapshot, plan: ProbePlan) -> Look
         outcomes = await running
     except asyncio.CancelledError:
         for one in probes.problems:
-            _say(f"{one.what}: {one.todo}")
+            say(f"{one.what}: {one.todo}")
         raise
     found = [*examine(with_proofs(snapshot, outcomes)), *probe.probe_findings(outcomes), *probes.problems]
     return Looked(found, outcomes)
 
 
-def _tell(one: Outcome, at: int, of: int) -> None:
-    _say(f"{at} of {of}: {one.node}: {one.verdict}")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"koordgate doctor: {printable(text)}\n")
-
-
 def _run(arguments: argparse.Namespace) -> int:
     image, seconds = arguments.probe, arguments.probe_timeout
     plan = ProbePlan(image, arguments.try_in, seconds) if image else None
+    opened, say = partial(connect, arguments), partial(terminal.tell, arguments.called)
     try:
-        findings, outcomes = asyncio.run(find(arguments.namespace, arguments.try_in, arguments.context, plan))
+        with terminal.working():
+            findings, outcomes = asyncio.run(find(opened, arguments.installed_in, arguments.try_in, plan, say))
         status = exit_status(findings, strict=arguments.strict)
         if arguments.output in {"json", "yaml"}:
             terminal.write_data(data(findings, status, outcomes), arguments.output)
@@ -174,7 +173,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         return terminal.unread()
     except (KeyboardInterrupt, asyncio.CancelledError) as ended:
-        _say("interrupted; the Pods of the probe are deleted" if plan else "interrupted")
+        say("interrupted; the Pods of the probe are deleted" if plan else "interrupted")
         return _INTERRUPTED if isinstance(ended, KeyboardInterrupt) else _TERMINATED
     return status
 
@@ -186,13 +185,6 @@ def _image(text: str) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n",
-        "--namespace",
-        type=terminal.namespace,
-        default=_NAMESPACE,
-        help=f"the release's namespace (default: {_NAMESPACE})",
-    )
     parser.add_argument(
         "--try-in",
         type=terminal.namespace,
@@ -215,38 +207,31 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"how long each node has for that (default: {_PROBE_S:.0f}); pulling the image counts",
     )
-    parser.add_argument("--context", metavar="NAME", help="the context of the kubeconfig (default: the current one)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "wide", "json", "yaml"),
-        default="table",
-        help=f"the format of the output: wide is a table whose lines are not wrapped at {WIDTH} columns",
-    )
+    terminal.add_output(parser, wide=f"does not wrap lines at {WIDTH} columns")
     parser.add_argument("-q", "--quiet", action="store_true", help="leave out of the table what is right")
     parser.add_argument(
         "--strict", action="store_true", help="exit with 1 if nothing failed, but anything is a warning or not known"
     )
+    add_cluster(parser, settings=False)
 
 
 COMMAND: Final = Command(
     description="Look at an installation of koordgate, and say what is wrong and what to do about it.\n\n"
-    "Pods and Bindings are sent as dry runs: the API server asks all webhooks and policies, and stores nothing.\n"
-    "What comes back shows which Pods koordgate serves, and that certificates, network and replicas work together.\n"
-    "It also checks versions, clocks, workloads, certificates, rights, policies, other products, quotas, nodes,\n"
-    "and how containers get their cards.\n\n"
-    "With --probe a Pod runs on each node with NVIDIA cards, through admission, koord-scheduler and the bind, and\n"
-    "lists the cards that it sees (/dev/nvidia*, and nvidia-smi -L where the image has it). It takes 1 % of a card's\n"
-    "memory for some seconds. The Pods are deleted afterwards, also on Ctrl-C. What was proved is written to the\n"
-    "Node's annotation koordgate.io/delivery-proved. The user needs the rights to create, get and delete Pods and to\n"
+    "Pods and Bindings are sent as dry runs: the API server asks all webhooks and policies, and stores nothing. What "
+    "comes back shows which Pods koordgate serves, and that certificates, network and replicas work together. It also "
+    "checks versions, clocks, workloads, certificates, rights, policies, other products, quotas, nodes, and how "
+    "containers get their cards.\n\n"
+    "With --probe a Pod runs on each node with NVIDIA cards, through admission, koord-scheduler and the bind, and "
+    "lists the cards that it sees (/dev/nvidia*, and nvidia-smi -L where the image has it). It takes 1 % of a card's "
+    "memory for some seconds. The Pods are deleted afterwards, also on Ctrl-C. What was proved is written to the "
+    "Node's annotation koordgate.io/delivery-proved. The user needs the rights to create, get and delete Pods and to "
     "list Events in the namespace of --try-in, and to patch Nodes.\n\n"
     "The exit status is 0 if nothing failed, 1 with --strict for warnings and what is not known, 2 for a failure.\n\n"
-    "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. What the user may not read is\n"
-    "reported as not known. An administrator of the cluster sees all; helm test runs it with rights to read and to\n"
-    "try Pods.",
+    "What the user may not read is reported as not known. An administrator of the cluster sees all; helm test runs it "
+    "with rights to read and to try Pods.",
     examples="examples:\n"
     "  koordgate doctor\n"
-    "  koordgate doctor --namespace koordgate-system --try-in team-a --quiet\n"
+    "  koordgate doctor --installed-in gpus --try-in team-a --quiet\n"
     "  koordgate doctor --strict --output json\n"
     "  koordgate doctor --probe busybox --try-in team-a",
     arguments=_arguments,

@@ -24,6 +24,7 @@ from allocator.vocabulary.names import (
 )
 from allocator.wire import nodetopology
 from allocator.wire.deviceobject import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR
+from console import terminal
 from console.cluster import is_ready
 from console.data import MissingDataError, data_folder
 from console.doctor import rights, trials
@@ -212,8 +213,10 @@ async def read_cluster(
         configz = bool((reporter.get("kubelet") or {}).get("configz"))
         policies = bool((reporter.get("runtime") or {}).get("policies"))
         asked = rights.needed(settings, reporter=bool(reporter), configz=configz, policies=policies)
+        terminal.doing("asking for the rights of koordgate's accounts")
         given = dict(await _gathered(_may(kube, right, namespace) for right in asked))
         planned, untried = trials.plan(settings, tried_in, actions(found))
+        terminal.doing("trying Pods and Bindings by dry run")
         outcomes = tuple(await _tried(kube, planned, connect))
         outcomes += tuple(_not_written(name, tried_in) for name in untried)
         searched = await search_policies(kube, types_of(settings), settings.domain)

@@ -7,16 +7,15 @@ from typing import Final
 from console import terminal
 from console.cluster import Reading, read_files, read_live
 from console.devices.nodes import CommandError
-from console.devices.session import add_cluster
 from console.explain import report
 from console.explain.explanation import Explanation, explain
 from console.explain.report import data
 from console.explain.scene import scene
+from console.reading import add_cluster, connect
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
 from koordgate.cli import Command
 from koordgate.kube.access import DEFAULT_NAMESPACE
-from koordgate.kube.client import KubeClient
 from webhook import settings
 from webhook.settings import WebhookSettings
 
@@ -28,7 +27,7 @@ async def _objects(arguments: argparse.Namespace, configured: WebhookSettings | 
     """Read the files, or the cluster."""
     if arguments.files:
         return read_files(arguments.files, configured)
-    async with KubeClient.autodetect(context=arguments.context) as kube:
+    async with connect(arguments) as kube:
         arguments.namespace = arguments.namespace or kube.namespace
         return await read_live(kube, arguments.installed_in, configured)
 
@@ -42,6 +41,7 @@ async def _explain(arguments: argparse.Namespace) -> tuple[Explanation, list[str
     if strange := [name for name in arguments.nodes if name not in known]:
         there = ", ".join(sorted(known)[:_MAX_NAMED]) or "none"
         raise CommandError(f"--node {', '.join(strange)}: no such Node; there are {there}")
+    terminal.doing("trying what would help")
     return explain(found, arguments.nodes), found.notes
 
 
@@ -55,7 +55,7 @@ def _show(arguments: argparse.Namespace) -> int:
     found, notes = asyncio.run(_explain(arguments))
     for note in notes[: None if _everything(arguments) else _MAX_NAMED]:
         terminal.tell(arguments.called, note)
-    if arguments.output in {"text", "wide"}:
+    if arguments.output in {"table", "wide"}:
         terminal.show(*report.parts(found, everything=_everything(arguments)))
     else:
         terminal.write_data(data(found), arguments.output)
@@ -67,7 +67,6 @@ def _everything(arguments: argparse.Namespace) -> bool:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(called="koordgate explain")  # the command line replaces it with how it was called
     parser.add_argument("pod", metavar="POD", help="the Pod's name, or namespace/name")
     parser.add_argument(
         *("-n", "--namespace"),
@@ -86,25 +85,20 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="look closely at these nodes (default: the nearest one)",
     )
     parser.add_argument("--all", action="store_true", help="write all nodes, devices and reasons")
-    parser.add_argument(
-        *("-o", "--output"),
-        choices=("text", "wide", "json", "yaml"),
-        default="text",
-        help="the format of the output: wide is text with all nodes, devices and reasons",
-    )
+    terminal.add_output(parser, wide="is the same as --all")
     add_cluster(parser)
 
 
 COMMAND: Final = Command(
     description="Say why a Pod is on no node and what would help, or why it is on its node and has its devices.\n\n"
-    "The first line is the answer. For a Pod that waits, it is followed by what each node says (koordgate's own\n"
-    "decision, and kube-scheduler's conditions as far as simulate knows them), the nearest node device by device, and\n"
-    "the changes that would make it fit there; each was tried with the same decision. For a bound Pod the decision is\n"
+    "The first line is the answer. For a Pod that waits, it is followed by what each node says (koordgate's own "
+    "decision, and kube-scheduler's conditions as far as simulate knows them), the nearest node device by device, and "
+    "the changes that would make it fit there; each was tried with the same decision. For a bound Pod the decision is "
     "made once more on the cluster as it is now without it. Nothing is written.\n\n"
-    "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods. A Pod of a\n"
+    "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods. A Pod of a "
     "manifest that nobody has translated goes through admission first.\n\n"
-    "The exit status is 0 if the Pod is bound or fits now, 3 if it fits nowhere or something keeps it from all nodes,\n"
-    "1 if the API server refused or did not answer, and 2 for wrong arguments, files, or an unknown Pod.",
+    "The exit status is 0 if the Pod is bound or fits now, and 3 if it fits nowhere or something keeps it from all "
+    "nodes.",
     examples="examples:\n"
     "  koordgate explain train-7 -n team-a\n"
     "  koordgate explain team-a/train-7 --node gpu-node-3 --all\n"

@@ -9,13 +9,13 @@ from allocator.packing.stranded import stranded
 from console import terminal
 from console.cluster import read_files, read_live
 from console.devices.nodes import CommandError
-from console.devices.session import add_cluster
 from console.packing import report, wanted
 from console.packing.state import PackingState, read_state
+from console.reading import add_cluster, connect
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
+from console.terminal import counted
 from koordgate.cli import Command
-from koordgate.kube.client import KubeClient
 from webhook import settings
 
 _NO_ROOM: Final = 3
@@ -32,7 +32,7 @@ async def _read(arguments: argparse.Namespace) -> PackingState:
     configured = settings.load(arguments.config) if arguments.config else None
     if arguments.files:
         return read_state(read_files(arguments.files, configured), configured)
-    async with KubeClient.autodetect(context=arguments.context) as kube:
+    async with connect(arguments) as kube:
         return read_state(await read_live(kube, arguments.installed_in, configured), configured)
 
 
@@ -49,15 +49,18 @@ async def _packing(arguments: argparse.Namespace) -> int:
         asked = wanted.largest(state, arguments)
     if asked.word and asked.word not in {known.word for known in sizes}:
         sizes.append(asked)
+    terminal.doing("filling the nodes")
     found = stranded(rooms, wanted.kind_of(state, arguments), [one.pod for one in sizes], state.mix)
     if found.ended:
         state.notes.append(_ENDED.format(nodes=found.ended))
+    terminal.doing("looking where one Pod more fits")
     answer = wanted.answered(state, asked)
     for note in state.notes[:_MAX_NOTES]:
-        _say(note)
+        terminal.tell(arguments.called, note)
     if len(state.notes) > _MAX_NOTES:
-        _say(f"{len(state.notes) - _MAX_NOTES} more notes; -o json has all")
-    if arguments.output == "text":
+        left = counted(len(state.notes) - _MAX_NOTES, "more note")
+        terminal.tell(arguments.called, f"{left}; -o json has all")
+    if arguments.output == "table":
         most = _ON_TERMINALS if sys.stdout.isatty() else _ELSEWHERE
         terminal.show(*report.report_parts(found, sizes, answer), most=most)
     else:
@@ -65,36 +68,29 @@ async def _packing(arguments: argparse.Namespace) -> int:
     return _NO_ROOM if (arguments.size is not None or arguments.pod) and not answer.fitting else 0
 
 
-def _say(text: str) -> None:
-    terminal.tell("koordgate packing", text)
-
-
 def _run(arguments: argparse.Namespace) -> int:
     def run() -> int:
         return asyncio.run(_packing(arguments))
 
-    return terminal.guarded("koordgate packing", run, CommandError, InputError, hint=terminal.OR_FILES)
+    return terminal.guarded(arguments.called, run, CommandError, InputError, hint=terminal.OR_FILES)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_files(parser, required=False)
     wanted.add_wanted(parser)
-    parser.add_argument(
-        *("-o", "--output"), choices=("text", "json", "yaml"), default="text", help="the format of the output"
-    )
+    terminal.add_output(parser)
     add_cluster(parser)
 
 
 COMMAND: Final = Command(
-    description="Say how much of a cluster's devices is free, how much of it Pods of a size can use, and why not\n"
-    "more: no CPU, no memory, too little left of a card or of a node, or out of service. Sizes are 10, 25 and 50 % of\n"
-    "a card and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests. Then it says where one Pod\n"
-    "more fits: of the size of --for, that of --pod, or as many whole cards as a node has (8, 4, 2 or 1). If it fits\n"
-    "nowhere, it names the nearest node and what is missing there, and the fewest Pods without which it would fit.\n"
-    "Nothing is written.\n\n"
-    "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods.\n\n"
-    "The exit status is 0, but 3 if what --for or --pod names fits nowhere now, 1 if the API server refused or did\n"
-    "not answer, and 2 for wrong arguments or files.",
+    description="Say how much of a cluster's devices is free, how much of it Pods of a size can use, and why not more: "
+    "no CPU, no memory, too little left of a card or of a node, or out of service. Sizes are 10, 25 and 50 % of a card "
+    "and 1, 2, 4 and 8 cards; the last row is for the cluster's typical requests.\n\n"
+    "Then it says where one Pod more fits: of the size of --for, that of --pod, or as many whole cards as a node has "
+    "(8, 4, 2 or 1). If it fits nowhere, it names the nearest node and what is missing there, and the fewest Pods "
+    "without which it would fit. Nothing is written.\n\n"
+    "The cluster is that of the kubeconfig, or of -f: a snapshot, or manifests of Nodes, Devices and Pods. The exit "
+    "status is 3 if what --for or --pod names fits nowhere now.",
     examples="examples:\n"
     "  koordgate packing\n"
     "  koordgate packing --for 8 --model A100-SXM4-80GB\n"

@@ -26,6 +26,7 @@ from console.simulator.cluster import OfflineCluster, PodFate, Result
 from console.simulator.documents import InputError, read_documents
 from console.simulator.objects import Objects
 from console.simulator.workloads import WantedPod
+from console.terminal import counted
 from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.settings import WebhookSettings, read_mix, types_of
@@ -69,10 +70,7 @@ class Variant:
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Add the options of what is compared."""
-    group = parser.add_argument_group(
-        "comparison", "run the same Pods in several ways, and show placement, fragmentation and refusals side by side"
-    )
-    group.add_argument(
+    parser.add_argument(
         "--compare",
         action="append",
         default=[],
@@ -80,11 +78,21 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         help="another way: FILE has settings of the webhook, or Nodes (with their Device objects) in place of "
         "those of -f; may be given more than once",
     )
-    group.add_argument(
+    known = [str(one) for one in Preference]
+    parser.add_argument(
         "--preference",
         action="append",
-        choices=[str(one) for one in Preference],
-        help="how nodes are compared; given more than once, each is shown (default: scheduler.preference of --config)",
+        choices=known,
+        metavar="NAME",
+        help=f"how nodes are compared: {', '.join(known)}; may be given more than once (default: the settings' "
+        "scheduler.preference)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
+        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
     )
 
 
@@ -284,7 +292,7 @@ def _placements(runs: Mapping[str, Run]) -> list[Table | Text | str]:
     for key in differing[:_MAX_PODS]:
         table.add_row(devicewords.short_name("/".join(key)), *(of.get(key, "-") for of in fates.values()))
     more = len(differing) - _MAX_PODS
-    return [table, *([f"... and {more} more Pods that fare differently"] if more > 0 else [])]
+    return [table, *([f"... and {counted(more, 'more Pod')} with different fates"] if more > 0 else [])]
 
 
 def _where(result: Result) -> str:

@@ -139,7 +139,6 @@ def _grid(*rows: tuple[str, str, str]) -> Table:
 
 
 FOREIGNER: Final = "somebody-else"
-_UNUSABLE: Final = 2
 _WIDTH: Final = 80  # of a terminal that nobody made wider
 _STRAY: Final[dict[str, Any]] = {
     "apiVersion": "v1",
@@ -283,8 +282,8 @@ def _run(arguments: argparse.Namespace) -> int:
         right = asyncio.run(_here(given))
         sys.stdout.flush()
     except (InputError, MissingDataError, SettingsError, devicemap.MapError) as error:
-        sys.stderr.write(f"koordgate demo: {error}\n")
-        return _UNUSABLE
+        terminal.tell(arguments.called, str(error))
+        return terminal.UNUSABLE
     except BrokenPipeError:
         return terminal.unread()
     return 0 if right else 1

@@ -29,6 +29,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 from console.simulator import api
 from console.simulator.workloads import only_node
+from console.terminal import counted
 from webhook.settings import SchedulerNames
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, selects, tolerated
 
@@ -190,7 +191,8 @@ def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
 def _listed(names: Sequence[str]) -> str:
     """Of thousands of nodes with one reason some are named."""
     more = len(names) - _MAX_NAMED
-    return f"{', '.join(names[:_MAX_NAMED])}{f' and {more} more nodes' if more > 0 else ''}"
+    beside = f" and {counted(more, 'more node')}" if more > 0 else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{beside}"
 
 
 Plain = Callable[[Mapping[str, Any], Mapping[str, int], Sequence[NodeCandidate], Mapping[str, Mapping[str, int]]], str]

@@ -2,23 +2,18 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from allocator.quantity import QuantityError, to_int
 from console import terminal
-from console.simulator import compare, devicemap, report, words
+from console.simulator import devicemap, report, words
 from console.simulator.account import Account
 from console.simulator.arrivals import Arrivals, standing, with_devices
 from console.simulator.cluster import OfflineCluster, PodFate, Result
-from console.simulator.compare import Variant, add_compare, variants
 from console.simulator.documents import InputError, settings_of
 from console.simulator.expectations import Check, Expected, check_bound, check_expected, read_expectations, to_junit
 from console.simulator.objects import Objects, add_files, read
@@ -26,58 +21,19 @@ from console.simulator.running import counting_all
 from console.simulator.workloads import WantedPod, created, of_another_node
 from console.terminal import counted
 from koordgate.cli import Command
-from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.settings import WebhookSettings
 
-EACH: Final = 10_000
-"""Off a terminal there is a line for each so many; what is shorter is done soon."""
-
-
-@contextlib.contextmanager
-def progress(name: str) -> Iterator[tuple[Callable[[int], object], Callable[[int], object]]]:
-    """Show it on standard error: what sets the length, and what says how many are done."""
-    console = terminal.errors()
-    if not console.is_terminal:
-        lines = _Lines(name, console)
-        yield lines.begin, lines.tell
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield (lambda length: bar.update(task, total=length)), (lambda over: bar.update(task, completed=over))
-
-
-class _Lines:
-    """Writes a line each time that `EACH` more are done."""
-
-    def __init__(self, name: str, console: Console) -> None:
-        self._name = name
-        self._console = console
-        self._length = 0
-        self._told = 0
-
-    def begin(self, length: int) -> None:
-        self._length = length
-
-    def tell(self, over: int) -> None:
-        if over - self._told >= EACH:
-            self._told = over - over % EACH
-            self._console.print(f"{self._name}: {over:,} of {self._length:,}", soft_wrap=True)
-
-
 FAILED: Final = 1
-UNUSABLE: Final = 2
 _MAX_REASONS: Final = 5
 _MAX_ALIKE: Final = 3  # Pods of which the same is said, by name
 _MAX_FAILURES: Final = 20
-_NARROW: Final = 80  # columns of a comparison
 
 
-def wanted(objects: Objects) -> list[WantedPod]:
+def wanted(objects: Objects, called: str) -> list[WantedPod]:
     """List the Pods of the input and those that its objects create; what is not created goes to its notes.
 
-    Where there is none, the notes are written before the error, as they may say why.
+    Where there is none, the notes are written before the error, as they may say why; `called`: the command.
 
     Raises:
         InputError: there is none, or one cannot be used.
@@ -85,7 +41,7 @@ def wanted(objects: Objects) -> list[WantedPod]:
     made = created(objects)
     if not made.pods:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
-        _tell([*made.notes, *objects.notes][:_MAX_REASONS])
+        _tell(called, [*made.notes, *objects.notes][:_MAX_REASONS])
         raise InputError(
             f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f"
         )
@@ -116,17 +72,23 @@ async def simulate(
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     logging.basicConfig(level=logging.ERROR)  # problems of the input are printed below
-    try:
-        return _run(arguments)
-    except (InputError, SettingsError, devicemap.MapError) as error:
-        sys.stderr.write(f"koordgate simulate: {error}\n")
-        return UNUSABLE
-    except BrokenPipeError:
-        return terminal.unread()
+    return terminal.guarded(arguments.called, lambda: _run(arguments), InputError, devicemap.MapError)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    memory = dict(arguments.gpu_memory)
+    objects, configured = read_input(arguments)
+    expected = [one for path in arguments.expect for one in read_expectations(path)]
+    return _simulate(arguments, objects, configured, expected)
+
+
+def read_input(arguments: argparse.Namespace) -> tuple[Objects, WebhookSettings]:
+    """Read the files of `add_input`, and the settings; Nodes without a Device object get assumed cards.
+
+    Raises:
+        InputError: something cannot be used.
+        SettingsError: likewise.
+    """
+    terminal.doing("reading the files")
     objects = read(arguments.files)
     if arguments.config is not None:
         configured = settings.load(arguments.config)
@@ -134,53 +96,15 @@ def _run(arguments: argparse.Namespace) -> int:
         configured = settings_of(objects.settings)
     else:
         configured = counting_all(settings_of(None))
-    ways = variants(arguments, configured, memory)
-    expected = [one for path in arguments.expect for one in read_expectations(path)]
-    objects = with_devices(objects, memory, settings.types_of(configured))
-    if arguments.compare or arguments.preference:
-        _check_comparison(arguments)
-        _compare(arguments, objects, ways)
-        return 0
-    return _simulate(arguments, objects, configured, expected)
-
-
-def _check_comparison(arguments: argparse.Namespace) -> None:
-    of_one_run = {
-        "--node": arguments.node,
-        "--map": arguments.map,
-        "--expect": arguments.expect,
-        "--require-bound": arguments.require_bound,
-        "--junit": arguments.junit,
-        "-o": arguments.output != "table",
-    }
-    for name, value in of_one_run.items():
-        if value:
-            raise InputError(f"{name} does not go with --compare and --preference; leave it out")
-
-
-def _compare(arguments: argparse.Namespace, given: Objects, ways: dict[str, Variant]) -> None:
-    runs: dict[str, compare.Run] = {}
-    noted: dict[str, None] = {}
-    for name, way in ways.items():
-        objects = way.objects(given)
-        pods = wanted(objects)
-        with progress(name) as (begin, tell):
-            begin(len(pods))
-            runs[name] = asyncio.run(compare.run(objects, pods, way, arguments.seed, tell))
-        noted |= dict.fromkeys(objects.notes)
-    _tell(_gathered(noted))
-    terminal.show(*compare.tables(runs), most=_columns(arguments))
-    sys.stdout.flush()
+    return with_devices(objects, dict(arguments.gpu_memory), settings.types_of(configured)), configured
 
 
 def _simulate(
     arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings, expected: Sequence[Expected]
 ) -> int:
     cluster = _cluster(arguments, objects, configured)
-    pods = wanted(objects)
-    with progress("Pods") as (begin, tell):
-        begin(len(pods))
-        results = asyncio.run(simulate(objects, pods, cluster, tell))
+    pods = wanted(objects, arguments.called)
+    results = asyncio.run(simulate(objects, pods, cluster, lambda done: terminal.doing("Pods", done, len(pods))))
     if arguments.node is not None:
         kept = [one for one in results if not of_another_node(one.pod, arguments.node)]
         if left_out := len(results) - len(kept):
@@ -189,7 +113,7 @@ def _simulate(
     account = cluster.account()
     remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
     notes = (*objects.notes, *cluster.notes, *account.overgiven(), *remarks)
-    _tell(notes if arguments.all else _gathered(notes))
+    _tell(arguments.called, notes if arguments.all else gathered(notes))
     if arguments.map is not None:
         devicemap.write(arguments.map, results, account)
     _print(arguments, results, account)
@@ -213,17 +137,17 @@ def _judge(arguments: argparse.Namespace, suites: dict[str, Sequence[Check]]) ->
     failed = [(name, check) for name, checks in suites.items() for check in checks if not check.passed]
     for name, check in failed[:_MAX_FAILURES]:
         for problem in check.problems[:_MAX_REASONS]:
-            sys.stderr.write(f"koordgate simulate: {name}: {check.name}: {problem}\n")
+            terminal.tell(arguments.called, f"{name}: {check.name}: {problem}")
     if len(failed) > _MAX_FAILURES:
-        sys.stderr.write(f"koordgate simulate: {counted(len(failed) - _MAX_FAILURES, 'more check')} failed\n")
+        terminal.tell(arguments.called, f"{counted(len(failed) - _MAX_FAILURES, 'more check')} failed")
     every = sum(len(checks) for checks in suites.values())
     if every:
-        sys.stderr.write(f"koordgate simulate: {every - len(failed)} of {counted(every, 'check')} passed\n")
+        terminal.tell(arguments.called, f"{every - len(failed)} of {counted(every, 'check')} passed")
     return FAILED if failed else 0
 
 
 def _cluster(arguments: argparse.Namespace, objects: Objects, configured: WebhookSettings) -> OfflineCluster:
-    cluster = OfflineCluster.in_process(configured, arguments.seed)
+    cluster = OfflineCluster.in_process(configured)
     names = sorted(node["metadata"]["name"] for node in objects.nodes)
     if arguments.node is not None and arguments.node not in names:
         there = ", ".join(names[:_MAX_FAILURES]) or "none"
@@ -240,12 +164,12 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     return cluster
 
 
-def _tell(notes: Iterable[str]) -> None:
+def _tell(called: str, notes: Iterable[str]) -> None:
     for note in notes:
-        sys.stderr.write(f"koordgate simulate: {note}\n")
+        terminal.tell(called, note)
 
 
-def _gathered(notes: Iterable[str]) -> Iterator[str]:
+def gathered(notes: Iterable[str]) -> Iterator[str]:
     """Notes in order, where those that say the same of many Pods are one."""
     pods: dict[str, list[str]] = {}  # what is said -> of which Pods; no Pod for a note about something else
     for note in notes:
@@ -288,10 +212,6 @@ def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Ac
         terminal.show(report.summary(results, account, node), most=arguments.width)
 
 
-def _columns(arguments: argparse.Namespace) -> int:
-    return arguments.width if arguments.width < terminal.WIDE or arguments.all else _NARROW
-
-
 _NARROWEST: Final = 40
 
 
@@ -314,34 +234,9 @@ def _width(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r}: state columns from {_NARROWEST} to {terminal.WIDE}")
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is simulated, and how wide tables are."""
     add_files(parser)
-    parser.add_argument(
-        *("-o", "--output"),
-        choices=("table", "yaml", "json"),
-        default="table",
-        help="table (the default), or a List of the Pods as they would be in the cluster",
-    )
-    parser.add_argument(
-        "--node", metavar="NAME", help="consider and show only this node: does a Pod fit on it, and if not, why"
-    )
-    parser.add_argument(
-        "--width",
-        type=_width,
-        default=terminal.WIDE,
-        metavar="COLUMNS",
-        help="fold tables to so many columns (default: as many as the terminal has; elsewhere nothing is folded)",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="list each Pod and each node, however many there are, and each note"
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        metavar="N",
-        help="choose at random among nodes of equal score, as kube-scheduler does if the extender names all nodes that "
-        "fit (scheduler.mostNodes: 0); the same N gives the same choice (default: the first by name)",
-    )
     parser.add_argument(
         "--config",
         type=Path,
@@ -358,6 +253,24 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="memory of each card of a model, for Nodes without a Device object whose labels do not say it; without "
         "MODEL= of any other model; may be given more than once",
     )
+    parser.add_argument(
+        "--width",
+        type=_width,
+        default=terminal.WIDE,
+        metavar="COLUMNS",
+        help="fold tables to so many columns (default: as many as the terminal has; elsewhere nothing is folded)",
+    )
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_input(parser)
+    terminal.add_output(parser)
+    parser.add_argument(
+        "--node", metavar="NAME", help="consider and show only this node: does a Pod fit on it, and if not, why"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="list each Pod and each node, however many there are, and each note"
+    )
     parser.add_argument("--map", type=Path, metavar="FILE", help="also draw who holds what as one HTML file")
     checks = parser.add_argument_group("checks", "for CI: the exit status is 1 if one of them fails")
     checks.add_argument("--require-bound", action="store_true", help="every Pod must be bound")
@@ -369,31 +282,31 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="what must become of which Pods (docs/operate/simulate.md); may be given more than once",
     )
     checks.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as JUnit XML")
-    add_compare(parser)
 
 
 COMMAND: Final = Command(
-    description="Show what koordgate would do, without a cluster: the Pods in the files, and those that workloads\n"
-    "there create, go through the webhook's own admission, scheduling and binding, onto the Nodes, Device\n"
-    "objects and NodeResourceTopologies in the files. kubectl get -o yaml writes such files.\n\n"
-    "It reads Deployments, StatefulSets, DaemonSets, Jobs, CronJobs (one run) and all others that contain Pod\n"
-    "templates; the modes of Namespaces, LimitRanges, ResourceQuotas, PriorityClasses, RuntimeClasses, PodGroups.\n"
-    "A Node without a Device object gets cards that are assumed from its amounts and labels; the output says so.\n\n"
-    "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device\n"
-    "plugin gave it (with --config: products in adopt.peers); a finished one holds nothing. A stand-in\n"
-    "for kube-scheduler counts taints, node selection, sums of resources and the order by priority, but not Pod\n"
-    "affinity, topology spread, volumes and host ports. It names the Pods that a Pod would preempt, and evicts\n"
-    "none.\n\n"
-    "Exit status: 0 whatever becomes of the Pods, unless a check is asked for; 1 if a check fails (-e,\n"
+    description="Show what koordgate would do, without a cluster: the Pods in the files, and those that workloads "
+    "there create, go through the webhook's own admission, scheduling and binding, onto the Nodes, Device objects and "
+    "NodeResourceTopologies in the files. kubectl get -o yaml writes such files.\n\n"
+    "It reads Deployments, StatefulSets, DaemonSets, Jobs, CronJobs (one run) and all others that contain Pod "
+    "templates; the modes of Namespaces, LimitRanges, ResourceQuotas, PriorityClasses, RuntimeClasses, PodGroups. A "
+    "Node without a Device object gets cards that are assumed from its amounts and labels; the output says so.\n\n"
+    "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device plugin "
+    "gave it (with --config: products in adopt.peers); a finished one holds nothing. A stand-in for kube-scheduler "
+    "counts taints, node selection, sums of resources and the order by priority, but not Pod affinity, topology "
+    "spread, volumes and host ports. It names the Pods that a Pod would preempt, and evicts none.\n\n"
+    "The exit status is 0 whatever becomes of the Pods, unless a check is asked for; 1 if a check fails (-e, "
     "--require-bound); 2 where the input cannot be used, or has no Pod.",
     examples="examples:\n"
-    "  koordgate simulate -f examples/cluster.yaml -f examples/workload.yaml --config examples/config.yaml\n"
-    "  kubectl get nodes,devices,noderesourcetopologies,pods -A -o json | koordgate simulate -f - -f my-pod.yaml\n"
-    "  koordgate simulate -f cluster.yaml -f my-pod.yaml --node gpu-node-1\n"
-    "  koordgate simulate -f cluster.yaml -f app.yaml --require-bound -e expected.yaml --junit simulate.xml\n"
-    "  koordgate simulate -f cluster.yaml -f app.yaml --preference packing --preference mostBalanced\n"
-    "  koordgate simulate -f cluster.yaml -f app.yaml --compare 'big nodes=other-nodes.yaml'\n"
-    "  koordgate simulate -f cluster.yaml workload.yaml -o json | jq '.items[] | {(.metadata.name): .spec.nodeName}'",
+    "  koordgate simulate -f examples/cluster.yaml examples/workload.yaml \\\n"
+    "    --config examples/config.yaml\n"
+    "  kubectl get nodes,devices,noderesourcetopologies,pods -A -o json \\\n"
+    "    | koordgate simulate -f - my-pod.yaml\n"
+    "  koordgate simulate -f cluster.yaml my-pod.yaml --node gpu-node-1\n"
+    "  koordgate simulate -f cluster.yaml app.yaml --require-bound \\\n"
+    "    -e expected.yaml --junit simulate.xml\n"
+    "  koordgate simulate -f cluster.yaml app.yaml -o json \\\n"
+    "    | jq '.items[] | {(.metadata.name): .spec.nodeName}'",
     arguments=_arguments,
     run=run,
 )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import orjson
 import yaml
 
 from allocator.request.express import express
@@ -38,7 +37,6 @@ from console.simulator.documents import InputError, settings_of, stated_among
 from console.simulator.manifests import Way, must_have_pods, place_of, pods_in, with_pods, wrong_shape
 from console.simulator.objects import add_files, read_all
 from koordgate.cli import Command
-from koordgate.settings import SettingsError
 from webhook import settings
 from webhook.settings import DialectSettings, WebhookSettings
 
@@ -114,7 +112,6 @@ def _replace(container: Raw, amounts: Mapping[str, str], kind: str, types: Devic
 
 
 _REFUSED: Final = 1
-_UNUSABLE: Final = 2
 _OWN: Final = {"koordinator": KOORDINATOR_DOMAIN, "kubernetes": KUBERNETES_DOMAIN, "nvidia": NVIDIA_GPU}
 TARGETS: Final = (*_OWN, *(one.name for one in PEERS))
 
@@ -204,11 +201,9 @@ def _show(output: str, made: Iterable[Translated]) -> None:
     objects = [one.object for one in made if one.object is not None]
     if output == "json":
         items: Any = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
-        text = orjson.dumps(items, option=orjson.OPT_INDENT_2).decode() + "\n"
-    else:
-        text = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120) if objects else ""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+        terminal.write_data(items, "json")
+    elif objects:
+        sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120))
 
 
 def _remarks(made: Iterable[Translated]) -> Iterator[str]:
@@ -219,21 +214,18 @@ def _remarks(made: Iterable[Translated]) -> Iterator[str]:
 
 def _run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR)
-    try:
-        objects = list(read_all(arguments.files))
-        configured = settings.load(arguments.config) if arguments.config else settings_of(stated_among(objects))
-        target = None if arguments.to is None else target_of(arguments.to, configured)
-        cluster = OfflineCluster.in_process(configured)
-        made = asyncio.run(outcomes(objects, cluster, target))
-    except (InputError, SettingsError) as error:
-        sys.stderr.write(f"koordgate translate: {error}\n")
-        return _UNUSABLE
+    return terminal.guarded(arguments.called, lambda: _translate(arguments), InputError)
+
+
+def _translate(arguments: argparse.Namespace) -> int:
+    terminal.doing("reading the files")
+    objects = list(read_all(arguments.files))
+    configured = settings.load(arguments.config) if arguments.config else settings_of(stated_among(objects))
+    target = None if arguments.to is None else target_of(arguments.to, configured)
+    made = asyncio.run(outcomes(objects, OfflineCluster.in_process(configured), target))
     for remark in _remarks(made):
-        sys.stderr.write(f"koordgate translate: {remark}\n")
-    try:
-        _show(arguments.output, made)
-    except BrokenPipeError:
-        return terminal.unread()
+        terminal.tell(arguments.called, remark)
+    _show(arguments.output, made)
     return _REFUSED if any(one.refusals for one in made) else 0
 
 
@@ -249,23 +241,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="settings of the webhook, which turn dialects on (default: those of the installation whose ConfigMap is "
         "in the files; without it, every dialect is on, with its product's units)",
     )
-    parser.add_argument(
-        *("-o", "--output"), choices=("yaml", "json"), default="yaml", help="yaml (the default), or json"
-    )
+    terminal.add_output(parser, table=False)
 
 
 COMMAND: Final = Command(
-    description="Show what admission makes of the Pods in manifests, and of the Pods that workloads there create:\n"
-    "Deployments, Jobs, CronJobs and so on, and every other object that contains Pod templates, such as a Job of\n"
-    "Volcano or a PyTorchJob. With --to, the manifests themselves are rewritten, in the names of another\n"
-    "product; messages name what it cannot express. Objects without Pods are printed as they are.\n\n"
-    "Warnings and refusals go to standard error. The exit status is 0 if everything is admitted or written,\n"
-    "1 if something is not, which is then left out, and 2 where the input cannot be used.",
+    description="Show what admission makes of the Pods in manifests, and of the Pods that workloads there create: "
+    "Deployments, Jobs, CronJobs and so on, and every other object that contains Pod templates, such as a Job of "
+    "Volcano or a PyTorchJob. With --to, the manifests themselves are rewritten, in the names of another product; "
+    "messages name what it cannot express. Objects without Pods are printed as they are.\n\n"
+    "Warnings and refusals go to standard error. The exit status is 0 if everything is admitted or written, and 1 if "
+    "something is not, which is then left out.",
     examples="examples:\n"
     "  koordgate translate -f deployment.yaml\n"
     "  koordgate translate -f hami.yaml --to koordinator > koordinator.yaml\n"
     "  koordgate translate -f pod.yaml --to hami -o json\n"
-    "  kubectl get deployments -A -o json | koordgate translate -f - --config settings.yaml",
+    "  kubectl get deployments -A -o json | koordgate translate -f -",
     arguments=_arguments,
     run=_run,
 )

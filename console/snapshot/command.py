@@ -5,8 +5,7 @@ import asyncio
 import gzip
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -14,34 +13,15 @@ from typing import Final
 import orjson
 
 from console import terminal
-from console.devices.session import add_cluster
+from console.reading import add_cluster, connect
 from console.snapshot.keep import Raw
 from console.snapshot.read import SnapshotWanted, Taken, take
 from koordgate.cli import Command
-from koordgate.kube.client import KubeClient
 from webhook import settings
 
-_TOLD_EACH: Final = 250  # objects
 STDOUT: Final = "-"
 _GZIP: Final = ".gz"
 _MINE: Final = 0o600  # it names what runs in the cluster
-Told = Callable[[str, int], object]
-
-
-@contextmanager
-def progress() -> Iterator[Told]:
-    """Show on a terminal what is being read, and how much of it there is."""
-    console = terminal.errors()
-    if not console.is_terminal:
-        yield lambda _what, _count: None
-        return
-    with console.status("reading the cluster") as status:
-
-        def told(what: str, count: int) -> None:
-            if count % _TOLD_EACH == 0:
-                status.update(f"reading {what}: {count}")
-
-        yield told
 
 
 def write(path: str, items: Iterable[Raw]) -> int:
@@ -72,40 +52,37 @@ def write(path: str, items: Iterable[Raw]) -> int:
 async def _take(arguments: argparse.Namespace) -> Taken:
     configured = settings.load(arguments.config) if arguments.config else None
     wanted = SnapshotWanted(arguments.installed_in, arguments.namespaces, arguments.anonymize, configured)
-    async with KubeClient.autodetect(context=arguments.context) as kube:
-        with progress() as told:
-            return await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), told)
+    async with connect(arguments) as kube:
+        return await take(kube, wanted, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return terminal.guarded("koordgate snapshot", lambda: _write(arguments))
+    return terminal.guarded(arguments.called, lambda: _write(arguments))
 
 
 def _write(arguments: argparse.Namespace) -> int:
     taken = asyncio.run(_take(arguments))
     try:
-        size = write(arguments.output, taken.items)
+        size = write(arguments.file, taken.items)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        _say(f"{arguments.output} cannot be written ({error.strerror}): name another file with -o")
+        told = f"{arguments.file} cannot be written ({error.strerror}): name another file"
+        terminal.tell(arguments.called, told)
         return terminal.UNUSABLE
     for note in taken.notes:
-        _say(note)
-    if arguments.output != STDOUT:
-        counted = ", ".join(f"{count} {name}" for name, count in taken.counts.items() if count)
-        _say(f"{arguments.output} has {counted} ({size} bytes)")
+        terminal.tell(arguments.called, note)
+    if arguments.file != STDOUT:
+        counted = ", ".join(f"{name}: {count}" for name, count in taken.counts.items() if count)
+        terminal.tell(arguments.called, f"{arguments.file} has {counted} ({size} bytes)")
     return 0
-
-
-def _say(text: str) -> None:
-    terminal.tell("koordgate snapshot", text)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        *("-o", "--output"),
+        "file",
+        nargs="?",
         default=STDOUT,
         metavar="FILE",
         help="the file to write, compressed if its name ends in .gz (default: -, standard output); one that exists is "
@@ -115,12 +92,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         *("-n", "--namespace"),
         dest="namespaces",
         type=terminal.namespace,
-        nargs="+",
-        action="extend",
+        action="append",
         default=[],
         metavar="NAMESPACE",
-        help="only the Pods, quotas and claims of these namespaces (default: all). What other Pods hold of devices is "
-        "still there, in the NodeAllocations; their CPU and memory are not",
+        help="only the Pods, quotas and claims of this namespace; may be given more than once (default: all). What "
+        "other Pods hold of devices is still there, in the NodeAllocations; their CPU and memory are not",
     )
     parser.add_argument(
         "--anonymize",
@@ -133,18 +109,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND: Final = Command(
     description="Write what matters of a cluster's objects into one file, a List that simulate and explain read.\n\n"
-    "It has Nodes, Devices, NodeResourceTopologies, NodeAllocations, Pods, Namespaces, PodGroups, PriorityClasses,\n"
-    "RuntimeClasses, ResourceQuotas, LimitRanges, PodDisruptionBudgets, ResourceClaims and -Slices, koordgate's\n"
-    "Events and settings, and versions. Of each only the fields that koordgate reads are kept: no Secret, command,\n"
-    "argument, image, volume or variable of a container except those that show it its devices, and no foreign\n"
-    "annotation. Labels are kept; see --anonymize.\n\n"
-    "The exit status is 0 on success, 1 if the API server refused or did not answer, and 2 for wrong arguments or a\n"
-    "file that cannot be written. What the user may not read is left out, and a message says so.\n\n"
-    "The cluster is that of the kubeconfig ($KUBECONFIG); in a Pod, its own. Nodes and Pods must be readable.",
+    "It has Nodes, Devices, NodeResourceTopologies, NodeAllocations, Pods, Namespaces, PodGroups, PriorityClasses, "
+    "RuntimeClasses, ResourceQuotas, LimitRanges, PodDisruptionBudgets, ResourceClaims and -Slices, koordgate's Events "
+    "and settings, and versions. Of each only the fields that koordgate reads are kept: no Secret, command, argument, "
+    "image, volume or variable of a container except those that show it its devices, and no foreign annotation. Labels "
+    "are kept; see --anonymize.\n\n"
+    "Nodes and Pods must be readable. What else the user may not read is left out, and a message says so.",
     examples="examples:\n"
-    "  koordgate snapshot -o cluster.json.gz\n"
-    "  koordgate snapshot --anonymize -o report.json.gz --context production\n"
-    "  koordgate snapshot -o cluster.json.gz && koordgate simulate -f cluster.json.gz my-pod.yaml\n"
+    "  koordgate snapshot cluster.json.gz\n"
+    "  koordgate snapshot report.json.gz --anonymize --context production\n"
+    "  koordgate simulate -f cluster.json.gz my-pod.yaml\n"
     "  koordgate explain train-7 -n team-a -f cluster.json.gz",
     arguments=_arguments,
     run=_run,

@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from itertools import count
 from typing import Any, Final
 
 import msgspec
@@ -99,13 +98,8 @@ class Taken:
     installed: bool | None = None  # whether koordgate's webhooks are there; None if that is not known
 
 
-async def take(
-    kube: KubeClient,
-    wanted: SnapshotWanted,
-    taken_at: str,
-    progress: Progress = lambda _what, _count: None,
-) -> Taken:
-    """Read a cluster; `progress` is called with what is read and how many objects of it there are so far.
+async def take(kube: KubeClient, wanted: SnapshotWanted, taken_at: str) -> Taken:
+    """Read a cluster.
 
     Raises KubeError: the API server refuses what is needed, or cannot be reached.
     """
@@ -123,7 +117,7 @@ async def take(
         read = await listed(
             kube,
             resource,
-            _keeper(resource, kind, known[kind], names, progress),
+            _keeper(resource, kind, known[kind], names),
             namespaces=places,
             params=_OURS_ONLY.get(resource),
         )
@@ -150,14 +144,8 @@ async def take(
     return taken
 
 
-def _keeper(resource: Resource, kind: str, shape: Shape, names: Namer, progress: Progress) -> Callable[[Raw], Raw]:
-    number = count(1)
-
-    def keep(obj: Raw) -> Raw:
-        progress(resource.plural, next(number))
-        return {"apiVersion": resource.api_version, "kind": kind, **object_of(shape, obj, names)}
-
-    return keep
+def _keeper(resource: Resource, kind: str, shape: Shape, names: Namer) -> Callable[[Raw], Raw]:
+    return lambda obj: {"apiVersion": resource.api_version, "kind": kind, **object_of(shape, obj, names)}
 
 
 def _called(found: Iterable[Raw]) -> set[str]:

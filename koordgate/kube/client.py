@@ -181,15 +181,22 @@ class KubeClient:
         return cls(access=load, limit=limit, impersonate=impersonate)
 
     @classmethod
-    def autodetect(cls, *, context: str | None = None, limit: int = _CONNECTIONS, impersonate: str = "") -> Self:
+    def autodetect(
+        cls,
+        kubeconfig: Path | None = None,
+        *,
+        context: str | None = None,
+        limit: int = _CONNECTIONS,
+        impersonate: str = "",
+    ) -> Self:
         """Use $KUBECONFIG where it is set, the service account inside a Pod, else the default kubeconfig.
 
-        `context`: of the kubeconfig, which is then used inside a Pod too; None for the current one. `impersonate`: the
-        user to act as; empty for the credentials' own.
+        `kubeconfig`: the file to use instead. `context`: of the kubeconfig, which is then used inside a Pod too; None
+        for the current one. `impersonate`: the user to act as; empty for the credentials' own.
         """
-        if not context and inside_a_pod():
+        if not kubeconfig and not context and inside_a_pod():
             return cls(access=service_account_access, limit=limit, impersonate=impersonate)
-        return cls.from_kubeconfig(context=context, limit=limit, impersonate=impersonate)
+        return cls.from_kubeconfig(kubeconfig, context=context, limit=limit, impersonate=impersonate)
 
     async def __aenter__(self) -> Self:
         self._access = await self._source() if callable(self._source) else self._source

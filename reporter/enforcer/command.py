@@ -1,4 +1,4 @@
-"""`koordgate enforcer`: edits the node's containers as they are created, by the container runtime's NRI."""
+"""`koordgate serve enforcer`: edits the node's containers as they are created, by the container runtime's NRI."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"{check(arguments.config, ReporterSettings)}\n")
             return 0
     except SettingsError as error:
-        sys.stderr.write(f"koordgate enforcer: {error}\n")
+        sys.stderr.write(f"koordgate serve enforcer: {error}\n")
         return 2
     log.start(configured.log_level, "enforcer", configured.log_format)
     asyncio.run(_main(configured))
@@ -60,8 +60,8 @@ COMMAND: Final = Command(
     description="Have containers created with the CPUs, cards and limits that were decided. It registers with the"
     " container runtime as an NRI plugin, beside the node's reporter.",
     examples="examples:\n"
-    "  koordgate enforcer --config /etc/koordgate/reporter.yaml\n"
-    "  koordgate enforcer --config reporter.yaml --check",
+    "  koordgate serve enforcer --config /etc/koordgate/reporter.yaml\n"
+    "  koordgate serve enforcer --config reporter.yaml --check",
     arguments=_arguments,
     run=_run,
 )

@@ -1,6 +1,5 @@
 """`koordgate adopt check`: who holds what, what would clash, and the seven steps, from objects of a cluster."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable, Iterable
@@ -12,13 +11,13 @@ from adopt.objects import GPU, SHADOW, Raw, cluster, devices, found, gpu_pod, no
 from builders import container, device_entry, device_object, pod
 
 from allocator.vocabulary.names import Mode
-from console.adopt.command import COMMAND
 from console.adopt.findings import ClusterFindings, HeldBy, NodeFinding, find
 from console.adopt.steps import blockers, steps
 from console.adopt.tables import check_tables
 from console.cluster import ReadCluster, Reading, cluster_of
 from console.simulator.cluster import OfflineCluster
 from console.terminal import show
+from koordgate.cli import main
 from webhook.settings import WebhookSettings, parse
 
 HAMI = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000"}
@@ -159,7 +158,7 @@ def test_what_the_settings_do_not_count_is_shown_and_clashes() -> None:
     assert len(told.nodes[0].held) == 2
     (clash,) = told.clashes
     assert clash == (
-        "n1: 2 Pods of HAMi state what they hold, and koordgate does not count it: add hami to adopt.peers"
+        "n1: Pods of HAMi state what they hold, and koordgate does not count it (2): add hami to adopt.peers"
     )
 
 
@@ -243,9 +242,7 @@ def test_an_exempt_namespace_is_not_said_to_be_switched(exempt: str) -> None:
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
-    return COMMAND.run(parser.parse_args(words))
+    return main(["adopt", *words])
 
 
 def file_of(folder: Path, *objects: Raw) -> str:

@@ -60,7 +60,7 @@ NEEDED = [
         ["late is in mode shadow", "early is in mode shadow"],
         "koordgate adopt switch late --to enforce --dry-run",
     ),
-    (["no Pod holds devices through koordgate yet: create one in a switched namespace"], "koordgate devices"),
+    (["no Pod holds devices through koordgate yet: create one in a switched namespace"], "koordgate top"),
     (
         [
             "devices of the old product are held by 1 running Pod, which their controllers may replace",

@@ -64,7 +64,7 @@ def test_the_test_is_a_pod_that_runs_the_command(tested: list[JsonObject]) -> No
     pod = find(tested, "Pod", NAME)
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["koordgate"]
-    assert container["args"] == ["doctor", "--namespace", chart.NAMESPACE, "--try-in", "team-a", "--strict"]
+    assert container["args"] == ["doctor", "--installed-in", chart.NAMESPACE, "--try-in", "team-a", "--strict"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert pod["spec"]["restartPolicy"] == "Never"
     assert pod["spec"]["nodeSelector"] == {"role": "system"}

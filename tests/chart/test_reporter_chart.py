@@ -194,7 +194,7 @@ def test_nodes_with_cards_have_the_runtime_class_and_all_others_a_reporter_witho
     handlers = {key: settings.parse(text).runtime.own_handler for key, text in data.items()}
     assert handlers == {"config.yaml": "", "gpu.yaml": "nvidia"}
     (first,), (second,) = (one["containers"] for one in (plain, cards))
-    assert [one["args"][2] for one in (first, second)] == ["/etc/koordgate/config.yaml", "/etc/koordgate/gpu.yaml"]
+    assert [one["args"][3] for one in (first, second)] == ["/etc/koordgate/config.yaml", "/etc/koordgate/gpu.yaml"]
 
 
 def required(spec: JsonObject) -> Any:

@@ -1,6 +1,5 @@
 """`koordgate cleanup` as a user calls it: what it prints, and its exit status."""
 
-import argparse
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from commands import Koordgate
 from fake_kube import FakeKube, answer, drop
 from kubeconfigs import write_kubeconfig
 
-from console.cleanup.command import COMMAND
+from koordgate.cli import parser_of
 from koordgate.kube.client import KubeClient
 
 Raw = dict[str, Any]
@@ -97,8 +96,8 @@ async def test_what_stays_is_noted_and_a_3(reported: FakeKube, cleanup: Koordgat
         reported.put(PODS, pod(name, node))
     notes = [
         (
-            "note: 2 Pods wait for koordgate and are never placed: team/b, team/d; delete them, and create them again "
-            "in another product's names (koordgate translate)"
+            "note: Pods that wait for koordgate and are never placed (2): team/b, team/d; delete them, and create "
+            "them again in another product's names (koordgate translate)"
         ),
         (
             f"note: Node n1 keeps {CORE}: team/a, team/c request it, and a kubelet that restarts would reject them; "
@@ -110,14 +109,14 @@ async def test_what_stays_is_noted_and_a_3(reported: FakeKube, cleanup: Koordgat
     assert dry.out.splitlines()[3:] == [*notes, "dry run: 3 would be removed; nothing was; --yes removes it"]
     said = await cleanup("--yes")
     assert said.status == 3
-    assert said.out.splitlines()[3:] == [*notes, "3 removed; 2 notes above say what stays"]
+    assert said.out.splitlines()[3:] == [*notes, "3 removed; the notes above say what stays (2)"]
     assert said.out.splitlines()[2] == f"removed  {WHAT[2]}"
     assert reported.get(f"{NODES}/n1")["status"]["capacity"] == {CORE: "800", "cpu": "8"}
     forced = await cleanup("--yes", "--force")
     assert forced.out.splitlines() == [
         f"removed  Node n1: {CORE}",
         notes[0],
-        "1 removed; 1 notes above say what stays",
+        "1 removed; the notes above say what stays (1)",
     ]
     assert reported.get(f"{NODES}/n1")["status"]["capacity"] == {"cpu": "8"}
 
@@ -135,9 +134,9 @@ async def test_an_installation_of_helm_is_a_2(left: FakeKube, cleanup: Koordgate
 
 async def test_another_namespace_may_be_named(left: FakeKube, cleanup: Koordgate) -> None:
     left.put(DEPLOYMENTS, {"metadata": {"name": "koordgate", "labels": LABELS}})
-    said = await cleanup("--yes", "-n", "gpus")
+    said = await cleanup("--yes", "--installed-in", "gpus")
     assert said.status == 2
-    assert "not in gpus: name it with -n koordgate-system" in said.err
+    assert "not in gpus: name it with --installed-in koordgate-system" in said.err
 
 
 async def test_a_refusal_is_a_1_and_says_that_more_is_left(left: FakeKube, cleanup: Koordgate) -> None:
@@ -156,9 +155,8 @@ async def test_an_api_server_that_does_not_answer_is_a_1(left: FakeKube, cleanup
 
 
 def test_by_default_nothing_is_removed_of_the_usual_namespace() -> None:
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
+    parser = parser_of("cleanup")
     read = parser.parse_args([])
-    assert (read.namespace, read.yes, read.force) == ("koordgate-system", False, False)
+    assert (read.installed_in, read.yes, read.force) == ("koordgate-system", False, False)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(["--yes", "--dry-run"])

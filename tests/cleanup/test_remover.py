@@ -116,7 +116,10 @@ async def test_a_release_of_helm_is_left_to_helm(fake: FakeKube, kube: KubeClien
 @pytest.mark.parametrize("space", ["gpus", "zoo"])
 @pytest.mark.parametrize(
     ("annotations", "way_out"),
-    [({}, "-n SPACE if it is to be removed"), ({"meta.helm.sh/release-name": "gate"}, "helm uninstall gate -n SPACE")],
+    [
+        ({}, "--installed-in SPACE if it is to be removed"),
+        ({"meta.helm.sh/release-name": "gate"}, "helm uninstall gate -n SPACE"),
+    ],
     ids=["applied", "by Helm"],
 )
 async def test_an_installation_in_another_namespace_is_not_robbed_of_what_it_needs(
@@ -144,7 +147,10 @@ async def test_what_comes_after_a_refusal_is_not_begun(fake: FakeKube, kube: Kub
 async def test_pods_of_ours_that_do_not_end_keep_the_rest_waiting(fake: FakeKube, kube: KubeClient) -> None:
     fake.put(PODS, {"metadata": {"name": "koordgate-reporter-x", "labels": LABELS}})
     waits: list[float] = []
-    with pytest.raises(KubeError, match="1 Pods still run after 120 s: koordgate-reporter-x; they would write again"):
+    with pytest.raises(
+        KubeError,
+        match=r"that run after 120 s \(1\): koordgate-reporter-x; they would write again",
+    ):
         await clean(kube, [], waits)
     assert waits == [1.0] * 120
     assert names(fake, SECRETS) == WERE
@@ -285,8 +291,8 @@ async def test_an_installation_that_is_only_told_of_is_told_once(fake: FakeKube,
     left = await clean(kube, [], dry_run=True)
     assert left.notes == [
         (
-            f"koordgate runs in namespace first (deployments koordgate), not in {SPACE}: name it with -n first if it "
-            "is to be removed"
+            f"koordgate runs in namespace first (deployments koordgate), not in {SPACE}: name it with --installed-in "
+            "first if it is to be removed"
         )
     ]
 
@@ -383,5 +389,7 @@ async def test_pods_that_wait_for_koordgate_are_told(
         about = {"name": f"w{at}", "namespace": "team", "annotations": annotations}
         fake.put("/api/v1/namespaces/team/pods", {"metadata": about, "spec": spec})
     left = await clean(kube, [])
-    told = "6 Pods wait for koordgate and are never placed: team/w0, team/w1, team/w2, team/w3, team/w4 and 1 more"
+    told = (
+        "Pods that wait for koordgate and are never placed (6): team/w0, team/w1, team/w2, team/w3, team/w4 and 1 more"
+    )
     assert [one.partition(";")[0] for one in left.kept] == ([told] if waits else [])

@@ -27,7 +27,7 @@ async def test_a_cordoned_card_takes_no_pod_until_it_is_uncordoned(
 
     async def free() -> list[int]:
         """The free amount of each card."""
-        (found,) = yaml.safe_load(await run("devices", node, "--output", "yaml"))["nodes"]
+        (found,) = yaml.safe_load(await run("top", node, "--output", "yaml"))["nodes"]
         return [one["amounts"][0][2] for one in found["devices"]]
 
     async def until_free(*wanted: int) -> None:

@@ -68,14 +68,14 @@ async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snaps
     assert [f"{namespace}/first"] in [one["pods"] for one in detail["remedies"]]
 
     file = tmp_path / "cluster.json.gz"
-    assert (await run("snapshot", "-o", str(file)))[0] == 0
+    assert (await run("snapshot", str(file)))[0] == 0
     text = gzip.decompress(file.read_bytes()).decode()
     assert SECRET not in text
     assert f'"name":"{namespace}"' in text
     assert (await run("explain", "second", "-n", namespace, "-f", str(file)))[1].splitlines()[0] == said.splitlines()[0]
     assert (await run("simulate", "-f", str(file), "--node", node))[0] == 0
 
-    assert (await run("snapshot", "--anonymize", "-o", str(file)))[0] == 0
+    assert (await run("snapshot", "--anonymize", str(file)))[0] == 0
     hidden = gzip.decompress(file.read_bytes()).decode()
     names = (namespace, "first", "second")
     assert [name for name in names if f'"{name}"' in hidden or f"/{name}" in hidden] == []

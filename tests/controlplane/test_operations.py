@@ -295,7 +295,7 @@ async def test_after_uninstall_and_cleanup_nothing_is_left_and_pods_are_as_they_
     status, text = await run(capsys, "cleanup", "--yes")
     assert status == 3
     assert f"Node {NODE} keeps {RESOURCE}: {TEAM}/runs request it" in text
-    assert f"1 Pods wait for koordgate and are never placed: {TEAM}/waits" in text
+    assert f"Pods that wait for koordgate and are never placed (1): {TEAM}/waits" in text
     node = await admin.get(f"/api/v1/nodes/{NODE}")
     assert node["status"]["allocatable"][RESOURCE] == "100"
     assert node["metadata"]["annotations"]["example.com/own"] == "stays"

@@ -1,6 +1,5 @@
 """Namespaces that are only observed, and their switch to enforcement and back, on a real API server."""
 
-import argparse
 import asyncio
 from collections.abc import AsyncIterator
 
@@ -8,7 +7,7 @@ import pytest
 import pytest_asyncio
 from controlplane.gpu_cluster import HOME, add_gpu_node, at_home, binding, ledger, metric, pod, pods_path
 
-from console.adopt.command import COMMAND
+from koordgate.cli import main
 from localplane.admin import AdminClient, ApiError, JsonObject
 from localplane.plane import ControlPlane
 from localplane.replicas import Replicas
@@ -21,9 +20,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 async def adopt(*words: str) -> int:
     """`koordgate adopt` as a user calls it; returns the exit status."""
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
-    return await asyncio.to_thread(COMMAND.run, parser.parse_args(words))
+    return await asyncio.to_thread(main, ["adopt", *words])
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -80,8 +80,8 @@ def test_kubelets_may_be_15_seconds_ahead_and_60_behind_and_those_that_are_away_
     ]
     cluster["leases"].insert(2, {**meta("unknown"), "renewed": (NOW - timedelta(days=1)).isoformat()})
     assert told("clocks", cluster)[1:] == [
-        (Level.WARNING, "the clocks of 1 nodes are ahead of the API server's: far-ahead"),
-        (Level.WARNING, "the clocks of 1 nodes are behind the API server's: a-far-behind"),
+        (Level.WARNING, "the clocks of 1 node are ahead of the API server's: far-ahead"),
+        (Level.WARNING, "the clocks of 1 node are behind the API server's: a-far-behind"),
         (Level.OK, "the clocks of 2 kubelets are the API server's"),
     ]
 
@@ -243,13 +243,13 @@ def test_pods_of_several_nodes_are_compared_though_one_cannot_be_read() -> None:
     found = [one for one in told("enforcement", cluster) if one[0] is not Level.OK]
     assert found == [
         (Level.WARNING, "annotation koordgate.io/pod-agreement cannot be read on n0, n4"),
-        (Level.FAILURE, "3 Pods have other devices or CPUs than allocated: ?, team/b, team/c"),
+        (Level.FAILURE, "Pods with other devices or CPUs than allocated (3): ?, team/b, team/c"),
     ]
     for one in cluster["devices"]:
         one["metadata"]["annotations"] = {"koordgate.io/pod-agreement": AGREES.replace("false", "true")}
     assert told("enforcement", cluster)[-1] == (
         Level.OK,
-        "10 Pods have what was allocated to them, as far as reporters see it",
+        "Pods with what was allocated to them, as far as reporters see it: 10",
     )
 
 
@@ -266,17 +266,17 @@ def test_pods_that_are_not_kept_to_their_memory_are_named_once_each() -> None:
     loose = [replace(kept, pod="b", card=card, keeping=Keeping.MISSING, limit=None) for card in ("GPU-0", "GPU-1")]
     greedy = replace(kept, pod="c", keeping=Keeping.ACCOUNTING, limit=None, wanted=None, used=11)
     assert limited(kept, replace(kept, container="side")) == [
-        (Level.OK, "the driver keeps 2 containers to their memory of their cards")
+        (Level.OK, "containers that the driver keeps to their memory of cards: 2")
     ]
     assert limited(kept, *loose, greedy) == [
-        (Level.FAILURE, "1 Pods are not kept to their memory of cards: team/b"),
-        (Level.WARNING, "1 Pods use more memory of cards than they hold: team/c"),
+        (Level.FAILURE, "Pods not kept to their memory of cards (1): team/b"),
+        (Level.WARNING, "Pods that use more memory of cards than they hold (1): team/c"),
     ]
     assert limited(replace(greedy, used=10)) == []
     by_library = replace(kept, keeping=Keeping.INJECTED, provider=LimitProvider.HAMI_CORE)
     assert limited(kept, by_library) == [
-        (Level.OK, "the driver keeps 1 containers to their memory of their cards"),
-        (Level.OK, "1 containers were started with what keeps well-behaved programs to their part of a card"),
+        (Level.OK, "containers that the driver keeps to their memory of cards: 1"),
+        (Level.OK, "containers started with what keeps well-behaved programs to their part of a card: 1"),
     ]
 
 
@@ -341,7 +341,7 @@ def test_nodes_with_cards_are_known_by_either_label() -> None:
         "d": {},
     }
     cluster["nodes"] += [{**node(name), **meta(name, labels=of)} for name, of in labels.items()]
-    assert told("nodes", cluster)[0] == (Level.FAILURE, "2 nodes have NVIDIA cards and no Device object: a, b")
+    assert told("nodes", cluster)[0] == (Level.FAILURE, "nodes with NVIDIA cards and no Device object (2): a, b")
     for name in "ab":
         cluster["devices"].append(device(name, managers=["koordlet"]))
         cluster["topologies"].append({**meta(name, annotations={}), "managers": ["koordlet"]})
@@ -364,10 +364,10 @@ def test_what_is_known_of_a_node_is_fresh_while_its_reporter_is_ready() -> None:
     assert told("nodes", cluster)[:4] == [
         (Level.WARNING, "Device objects of nodes that do not exist: gone"),
         (Level.OK, "5 of 5 nodes have Device objects"),
-        (Level.FAILURE, "what koordgate knows of 1 nodes is not kept up to date: n3"),
-        (Level.WARNING, "2 nodes with devices are not ready: n2, n4"),
+        (Level.FAILURE, "what koordgate knows of 1 node is not kept up to date: n3"),
+        (Level.WARNING, "nodes with devices that are not ready (2): n2, n4"),
     ]
-    assert (Level.WARNING, "2 nodes have no NodeResourceTopology: gone, n1") in told("nodes", cluster)
+    assert (Level.WARNING, "nodes without a NodeResourceTopology (2): gone, n1") in told("nodes", cluster)
     cluster["pods"][2]["ready"] = True
     assert (Level.OK, "a reporter is ready on all 3 ready nodes that it reports") in told("nodes", cluster)
 
@@ -405,9 +405,9 @@ def test_each_quota_that_names_devices_needs_its_mirror() -> None:
         quota("more", {"requests.nvidia.com/gpu": "1"}, namespace="other"),
     ]
     assert told("quotas", cluster) == [
-        (Level.FAILURE, "3 quotas name devices and have no right mirror: other/more, team/odd, team/wrong")
+        (Level.FAILURE, "quotas that name devices and have no right mirror (3): other/more, team/odd, team/wrong")
     ]
-    assert told("quotas") == [(Level.OK, "all 1 quotas that name devices have their mirrors")]
+    assert told("quotas") == [(Level.OK, "all quotas that name devices have their mirrors (1)")]
     cluster["quotas"] = [quota("cpus", {"requests.cpu": "4"})]
     assert told("quotas", cluster) == [(Level.OK, "no quota names devices")]
 
@@ -681,7 +681,7 @@ def test_each_policy_is_judged_by_its_own_binding(at: int, step: int) -> None:
 def test_only_a_reporter_keeps_what_is_known_of_a_node(label: str) -> None:
     cluster = right_cluster()
     cluster["pods"][2] = pod("other", label, "node-1")
-    assert (Level.FAILURE, "what koordgate knows of 1 nodes is not kept up to date: node-1") in told("nodes", cluster)
+    assert (Level.FAILURE, "what koordgate knows of 1 node is not kept up to date: node-1") in told("nodes", cluster)
 
 
 # What is tried

@@ -294,7 +294,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], object], Level, str]] 
     "two images": (first("pods", images=["koordgate:2"]), Level.WARNING, "run 2 images: koordgate:1, koordgate:2"),
     "a kubelet whose clock is behind": (first("leases", renewed=OLD), Level.WARNING, "behind the API server's: node-1"),
     "a kubelet whose clock is ahead": (first("leases", renewed=FUTURE), Level.WARNING, "ahead of the API server's"),
-    "a lease without a time": (first("leases", renewed="soon"), Level.OK, "the clocks of 1 kubelets"),
+    "a lease without a time": (first("leases", renewed="soon"), Level.OK, "the clocks of 1 kubelet "),
     "no webhook": (without("deployments"), Level.FAILURE, "there is no koordgate among the deployments"),
     "no replica": (first("deployments", ready=0), Level.FAILURE, "koordgate: 0 of 2 Pods are ready"),
     "half of the replicas": (first("deployments", ready=1), Level.WARNING, "koordgate: 1 of 2 Pods are ready"),
@@ -358,7 +358,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], object], Level, str]] 
     "a Pod with other devices": (
         lambda cluster: cluster["devices"][0]["metadata"]["annotations"].update({"koordgate.io/pod-agreement": AGREES}),
         Level.FAILURE,
-        "1 Pods have other devices or CPUs than allocated: team/b",
+        "Pods with other devices or CPUs than allocated (1): team/b",
     ),
     "an agreement that is nested too deeply": (
         lambda cluster: cluster["devices"][0]["metadata"]["annotations"].update(
@@ -382,22 +382,22 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], object], Level, str]] 
     "a plugin's cards": (
         first("nodes", allocatable={"nvidia.com/gpu": "8"}),
         Level.WARNING,
-        "offers nvidia.com/gpu on 1 nodes of koordgate's: node-1",
+        "offers nvidia.com/gpu on 1 node of koordgate's: node-1",
     ),
-    "no mirror": (without("quotas", 1), Level.FAILURE, "have no right mirror: team/cards"),
+    "no mirror": (without("quotas", 1), Level.FAILURE, "have no right mirror (1): team/cards"),
     "a wrong mirror": (
         lambda cluster: cluster["quotas"][1]["spec"]["hard"].update({"requests.quota.koordgate.io/gpu": "900"}),
         Level.FAILURE,
-        "have no right mirror: team/cards",
+        "have no right mirror (1): team/cards",
     ),
-    "cards that nobody reports": (without("devices"), Level.FAILURE, "cards and no Device object: node-1"),
+    "cards that nobody reports": (without("devices"), Level.FAILURE, "cards and no Device object (1): node-1"),
     "a Device without a Node": (without("nodes"), Level.WARNING, "Device objects of nodes that do not exist: node-1"),
     "a reporter that is away": (without("pods", 2), Level.FAILURE, "not kept up to date: node-1"),
-    "a node that is away": (first("nodes", ready=False), Level.WARNING, "with devices are not ready: node-1"),
+    "a node that is away": (first("nodes", ready=False), Level.WARNING, "with devices that are not ready (1): node-1"),
     "taints that nobody keeps": (
         first("nodes", short=True),
         Level.WARNING,
-        "1 of 2 nodes have the taint koordgate.io/headroom, and nobody keeps it (headroom.mode none): node-1",
+        "the taint koordgate.io/headroom is on 1 of 2 nodes, and nobody keeps it (headroom.mode none): node-1",
     ),
     "two that were told to be disputed": (
         lambda cluster: cluster["events"].extend(
@@ -421,7 +421,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], object], Level, str]] 
         Level.OK,
         "containers get their cards on 1 node (node-2)",
     ),
-    "no topology": (without("topologies"), Level.WARNING, "no NodeResourceTopology: node-1"),
+    "no topology": (without("topologies"), Level.WARNING, "without a NodeResourceTopology (1): node-1"),
     "no RuntimeClass for cards": (without("runtimes"), Level.FAILURE, "Pods get no cards on 2 nodes (node-1, node-2)"),
     "a silent runtime": (
         lambda cluster: cluster["devices"][0]["metadata"].update(annotations={}),
@@ -459,9 +459,19 @@ def test_a_change_is_told_with_what_to_do(what: str) -> None:
 
 
 TAINTS: dict[str, tuple[str, int, Level, str]] = {
-    "some are short": ("taint", 1, Level.OK, "1 of 2 nodes have the taint koordgate.io/headroom (headroom.mode taint)"),
-    "none is short": ("taint", 0, Level.OK, "0 of 2 nodes have"),
-    "all are short": ("taint", 2, Level.WARNING, "all 2 nodes have the taint koordgate.io/headroom: it keeps no Pod"),
+    "some are short": (
+        "taint",
+        1,
+        Level.OK,
+        "the taint koordgate.io/headroom is on 1 of 2 nodes (headroom.mode taint)",
+    ),
+    "none is short": ("taint", 0, Level.OK, "headroom is on 0 of 2 nodes"),
+    "all are short": (
+        "taint",
+        2,
+        Level.WARNING,
+        "the taint koordgate.io/headroom is on every node (2): it keeps no Pod",
+    ),
     "some are left": ("remove", 1, Level.WARNING, "which are being removed: node-1"),
     "all are removed": ("remove", 0, Level.OK, "headroom.mode can be none"),
     "nobody keeps them": ("none", 2, Level.WARNING, "nobody keeps it (headroom.mode none): node-1, node-2"),

@@ -1,6 +1,5 @@
 """The forms in which `koordgate doctor` writes what it finds."""
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable
@@ -10,9 +9,10 @@ import yaml
 from doctor.test_probe import BY_CLASS
 
 from console.doctor import command
-from console.doctor.command import COMMAND, Looked
+from console.doctor.command import Looked
 from console.doctor.findings import Finding, Level
 from console.doctor.probe import Outcome, ProbePlan, Verdict
+from koordgate.cli import main
 
 LONG = "a value that is longer than a terminal is wide, " * 4
 FOUND = [Finding("versions", Level.OK, "all is right"), Finding("clocks", Level.FAILURE, LONG, "set the clock")]
@@ -26,9 +26,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setattr(command, "find", found)
 
     def one(*words: str) -> tuple[int, str]:
-        parser = argparse.ArgumentParser()
-        COMMAND.arguments(parser)
-        return COMMAND.run(parser.parse_args(words)), capsys.readouterr().out
+        return main(["doctor", *words]), capsys.readouterr().out
 
     return one
 
@@ -63,9 +61,7 @@ def test_it_is_written_line_by_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         return Looked(listed)
 
     monkeypatch.setattr(command, "find", found)
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
-    assert COMMAND.run(parser.parse_args([])) == 2
+    assert main(["doctor"]) == 2
     assert capsys.readouterr().out.splitlines() == [
         "         AREA      FOUND, AND WHAT TO DO",
         "ok       versions  all is right",
@@ -87,7 +83,7 @@ def probing(monkeypatch: pytest.MonkeyPatch, answer: Looked | BaseException) -> 
     """Let the command find this, and note which probes it was asked for."""
     asked: Asked = []
 
-    async def found(_namespace: str, _tried: str, _context: str | None, plan: ProbePlan | None) -> Looked:
+    async def found(_opened: object, _installed: str, _tried: str, plan: ProbePlan | None, _say: object) -> Looked:
         asked.append(plan)
         if isinstance(answer, BaseException):
             raise answer
@@ -98,9 +94,7 @@ def probing(monkeypatch: pytest.MonkeyPatch, answer: Looked | BaseException) -> 
 
 
 def status(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
-    return COMMAND.run(parser.parse_args(words))
+    return main(["doctor", *words])
 
 
 def test_probes_are_run_on_demand_and_shown_in_a_table(

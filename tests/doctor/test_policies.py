@@ -220,4 +220,4 @@ def test_doctor_warns_of_each_says_what_is_not_known_and_is_content_with_none() 
     found = list(policies(replace(snapshot, policies=PolicyFindings(many, 25, ("x cannot be read",)))))
     assert [one.level for one in found] == [Level.UNKNOWN, *[Level.WARNING] * 21]
     assert found[1].what == "ClusterPolicy p0 names nvidia.com/gpu, which a translated Pod does not state"
-    assert found[-1].what == "25 policies are like these"
+    assert found[-1].what == "policies like these: 25"

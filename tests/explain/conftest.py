@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 from commands import Answer, Raw, answer
 
-from console.explain.command import COMMAND
-
 
 @pytest.fixture
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     def run(*objects: Raw, words: tuple[str, ...] = ("mine", "-n", "team")) -> Answer:
-        return answer(COMMAND, objects, words, tmp_path, capsys)
+        return answer("explain", objects, words, tmp_path, capsys)
 
     return run

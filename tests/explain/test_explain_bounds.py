@@ -10,15 +10,13 @@ import pytest
 from commands import Answer, answer
 from explain.scenes import BORN, GPU, Raw, bound, gpu_pod, node, scheduled, waiting
 
-from console.explain.command import COMMAND
-
 Ask = Callable[..., Answer]
 
 
 @pytest.fixture
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     def run(*objects: Raw, words: tuple[str, ...] = (), pod: str = "mine") -> Answer:
-        return answer(COMMAND, objects, (pod, "-n", "team", *words), tmp_path, capsys)
+        return answer("explain", objects, (pod, "-n", "team", *words), tmp_path, capsys)
 
     return run
 

@@ -197,8 +197,8 @@ def test_room_that_two_binds_gave_and_did_not_use_is_told(ask: Ask, on: tuple[st
     ("doubled", "last"),
     [
         (3, "Pod p2 is given more than once: that of"),
-        (4, "1 more objects are given more than once: the last of each counts"),
-        (6, "3 more objects are given more than once: the last of each counts"),
+        (4, "other objects that are given more than once: 1; the last of each counts"),
+        (6, "other objects that are given more than once: 3; the last of each counts"),
     ],
 )
 def test_three_objects_that_are_given_twice_are_named_and_the_others_counted(

@@ -255,7 +255,7 @@ async def test_nodes_without_cpu_for_the_pods_hold_nothing_for_them(company: Com
     await company.tend()
     await company.one.parts.reporter.idle()
     events = [event["message"] for event in company.fake.objects(EVENTS.path()) if event["reason"] == "GangWaits"]
-    assert any("3 nodes have too little cpu left" in message for message in events)
+    assert any("too little cpu is left on 3 of the nodes" in message for message in events)
 
 
 # What kube-scheduler asks
@@ -442,7 +442,7 @@ def test_of_the_nodes_that_refuse_a_gangs_pod_three_say_why_and_those_that_lack_
     ranked = Ranked((), {f"n{number}": Refusal(f"n{number}: too full") for number in range(5)})
     full = "n0: too full; n1: too full; n2: too full"
     assert room._why(ranked, {}) == full
-    short = "2 nodes have too little cpu left; 7 nodes have too little memory left"
+    short = "too little cpu is left on 2 of the nodes; too little memory is left on 7 of the nodes"
     assert room._why(ranked, {"memory": 7, "cpu": 2}) == f"{full}; {short}"
     assert room._why(Ranked((), {}), {"memory": 7, "cpu": 2}) == short
     assert room._why(Ranked((), {}), {}) == "it selects no node that has devices"

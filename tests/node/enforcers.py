@@ -74,7 +74,7 @@ class Enforcer:
         config.write_text(yaml.safe_dump(told))
         self.folder = exchange.folder(str(workdir / "state"))
         self._facts = facts
-        command = (*this_koordgate(), "enforcer", "--config", str(config))
+        command = (*this_koordgate(), "serve", "enforcer", "--config", str(config))
         self.process = Process(name, command, workdir / f"{name}.log", env=env)
 
     async def __aenter__(self) -> Self:

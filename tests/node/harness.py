@@ -434,7 +434,7 @@ class Reporter:
         told = laid_over(laid_over(yaml.safe_load(settings), ours), overrides or {})
         config = _write(workdir / "reporter.yaml", yaml.safe_dump(told))
         env = {**os.environ, **(environment or {}), "KUBECONFIG": str(kubeconfig)}
-        argv = (*this_koordgate(), "reporter", "--config", str(config))
+        argv = (*this_koordgate(), "serve", "reporter", "--config", str(config))
         self.process = Process("reporter", argv, workdir / "reporter.log", env=env)
 
     async def __aenter__(self) -> Self:

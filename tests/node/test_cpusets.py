@@ -425,7 +425,7 @@ def reporter_pod(objects: list[JsonObject], state: Path) -> JsonObject:
     """
     spec = copy.deepcopy(chart.find(objects, "DaemonSet", ACCOUNT)["spec"]["template"]["spec"])
     for container in (*spec["initContainers"], *spec["containers"]):
-        assert (container["command"], container["args"][0]) == (["koordgate"], "reporter")
+        assert (container["command"], container["args"][:2]) == (["koordgate"], ["serve", "reporter"])
         container.update(
             image=images.BUSYBOX,
             imagePullPolicy="Never",

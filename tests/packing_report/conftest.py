@@ -6,12 +6,10 @@ import pytest
 from commands import Answer, Raw, answer
 from packing_report.clusters import Run
 
-from console.packing.command import COMMAND
-
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     def one(objects: list[Raw], *words: str) -> Answer:
-        return answer(COMMAND, objects, words, tmp_path, capsys)
+        return answer("packing", objects, words, tmp_path, capsys)
 
     return one

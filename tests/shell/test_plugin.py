@@ -3,15 +3,14 @@
 import os
 import shutil
 import subprocess
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from console.completion import script
-from koordgate.cli import main, whole_parser
+from koordgate.cli import main, names, whole_parser
 
-COMMANDS = sorted(point.name for point in entry_points(group="koordgate.commands"))
+COMMANDS = names()
 
 
 def called(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -22,6 +21,13 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit, match="0"):
         main([*words, "--help"])
     return capsys.readouterr().out
+
+
+CLUSTER = (
+    *(["top"], ["pod"], ["explain", "p"], ["packing"], ["cordon", "GPU-1234"], ["uncordon", "GPU-1234"]),
+    *(["drain", "GPU-1234"], ["adopt", "check"], ["snapshot"], ["cleanup"]),
+)
+"""The commands that end where there is no cluster."""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,7 @@ def test_a_message_begins_with_the_command_as_it_was_called(
 ) -> None:
     called(monkeypatch, "kubectl-koordgate")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
-    for words in (["top"], ["devices"], ["explain", "p"], ["cordon", "GPU-1234"], ["pod"]):
+    for words in CLUSTER:
         assert main(words) == 1
         told = capsys.readouterr().err
         assert told.startswith(f"kubectl koordgate {words[0]}: ")

@@ -351,17 +351,17 @@ def test_an_empty_file_is_not_all_right(
 ) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text, encoding="utf-8")
-    assert main([command, "--config", str(file), "--check"]) == 2
+    assert main(["serve", command, "--config", str(file), "--check"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.endswith("is empty; write {} if all settings are to be at their defaults\n")
     file.write_text("{}", encoding="utf-8")
-    assert main([command, "--config", str(file), "--check"]) == 0
+    assert main(["serve", command, "--config", str(file), "--check"]) == 0
     assert capsys.readouterr().out == f"{file}: all right\n"
 
 
 def test_without_a_file_a_check_says_that_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reporter", "--check"]) == 0
+    assert main(["serve", "reporter", "--check"]) == 0
     assert capsys.readouterr().out == "no --config: all defaults\n"
 
 

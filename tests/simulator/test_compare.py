@@ -1,4 +1,4 @@
-"""`--compare` and `--preference`: the same Pods in several ways, their figures, tables and plots."""
+"""`koordgate replay`: the same Pods in several ways, their figures and tables."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def objects() -> list[Raw]:
 
 
 def compared(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, str]:
-    assert main(["simulate", "-f", saved(folder, objects()), *arguments]) == 0
+    assert main(["replay", "-f", saved(folder, objects()), *arguments]) == 0
     captured = capsys.readouterr()
     return captured.out, captured.err
 
@@ -85,18 +85,23 @@ def test_other_nodes_stand_in_place_of_those_of_the_input(tmp_path: Path, capsys
     assert placed["there"] == ["node-2", "-"]
 
 
+def test_nodes_of_equal_score_are_drawn_alike_with_the_same_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ways = ("--preference", "packing", "--preference", "leastRequested", "--seed", "7")
+    assert compared(tmp_path, capsys, *ways) == compared(tmp_path, capsys, *ways)
+
+
 WRONG: dict[str, tuple[list[str], str]] = {
     "no file": (["--compare", "name"], "write NAME=FILE"),
     "a name twice": (["--preference", "packing", "--compare", "packing=x"], "is another way's name already"),
-    "a node": (["--preference", "packing", "--node", "node-1"], "--node does not go with"),
-    "a check": (["--preference", "packing", "--require-bound"], "--require-bound does not go with"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_compared_is_told(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, said = WRONG[name]
-    assert main(["simulate", "-f", saved(tmp_path, objects()), *arguments]) == 2
+    assert main(["replay", "-f", saved(tmp_path, objects()), *arguments]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -1,6 +1,5 @@
 """`koordgate simulate` at its bounds: options, checks, LimitRanges, quotas, comparisons, and notes of many Pods."""
 
-import argparse
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -14,8 +13,7 @@ from console.simulator import report
 from console.simulator.apiserver import AddedDefault, beyond, write_defaults
 from console.simulator.compare import variants
 from console.simulator.scheduler import NodeCandidate
-from console.simulator.simulate import COMMAND
-from koordgate.cli import main
+from koordgate.cli import main, parser_of
 from webhook.settings import WebhookSettings
 from webhook.view.quotascopes import in_scopes, read_scope
 
@@ -48,8 +46,7 @@ MIB = 2**20
     ],
 )
 def test_options_have_bounds(words: list[str], key: str, value: object, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
+    parser = parser_of("simulate")
     if key:
         assert vars(parser.parse_args(["-f", "x", *words]))[key] == value
         return
@@ -59,8 +56,7 @@ def test_options_have_bounds(words: list[str], key: str, value: object, capsys: 
 
 
 def ways(*words: str) -> Any:
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
+    parser = parser_of("replay")
     return variants(parser.parse_args(["-f", "x", *words]), WebhookSettings())
 
 
@@ -407,14 +403,3 @@ def test_devices_and_topologies_of_nodes_that_are_not_there_are_told(
         f"koordgate simulate: {what}: there is no Node with this name, so no Pod is placed there"
         for what in ("Device a", "Device c", "NodeResourceTopology d")
     ]
-
-
-@pytest.mark.parametrize("words", [("-o", "json"), ("-o", "yaml")])
-def test_a_comparison_has_no_list_of_pods(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = saved(tmp_path, [*machine(), gpus("a", 50)])
-    assert main(["simulate", "-f", file, "--preference", "packing", *words]) == 2
-    assert capsys.readouterr().err == (
-        "koordgate simulate: -o does not go with --compare and --preference; leave it out\n"
-    )

@@ -1,6 +1,5 @@
 """`koordgate translate`: manifests in every form, outcomes, dialects and exit statuses."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from console.simulator.translate import COMMAND, TARGETS
+from console.simulator.translate import TARGETS
+from koordgate.cli import main
 
 Raw = dict[str, Any]
 HAMI = {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 4096, "nvidia.com/gpucores": 30}
@@ -59,13 +59,11 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def ran(*objects: Any, arguments: tuple[str, ...] = (), settings: str | None = None) -> tuple[int, list[Raw], str]:
         file = tmp_path / "objects.yaml"
         file.write_text(yaml.safe_dump_all(objects))
-        parser = argparse.ArgumentParser()
-        COMMAND.arguments(parser)
         more = list(arguments)
         if settings is not None:
             (tmp_path / "settings.yaml").write_text(settings)
             more += ["--config", str(tmp_path / "settings.yaml")]
-        status = COMMAND.run(parser.parse_args(["-f", str(file), *more]))
+        status = main(["translate", "-f", str(file), *more])
         out, err = capsys.readouterr()
         return status, [one for one in yaml.safe_load_all(out) if one is not None], err
 
@@ -312,10 +310,8 @@ def test_wrong_settings_are_status_2(run: Any) -> None:
 
 def test_json_is_one_object_or_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.json"
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
     for objects in ([pod({"cpu": 1})], [pod({"cpu": 1}), pod({"cpu": 2}, "q")]):
         file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
-        assert COMMAND.run(parser.parse_args(["-f", str(file), "-o", "json"])) == 0
+        assert main(["translate", "-f", str(file), "-o", "json"]) == 0
         made = json.loads(capsys.readouterr().out)
         assert (made["items"] if len(objects) > 1 else [made]) == objects

@@ -1,6 +1,5 @@
 """What is set side by side: the input with other nodes, other settings, and what is refused."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,14 @@ from simulator.clusters import device, gpus, held, machine, node, saved, topolog
 from console.simulator.compare import Variant, variants
 from console.simulator.documents import InputError
 from console.simulator.objects import Objects, read
-from console.simulator.simulate import COMMAND
+from koordgate.cli import parser_of
 from webhook.settings import WebhookSettings, parse
 
 Raw = dict[str, Any]
 
 
 def ways(*words: str, settings: WebhookSettings | None = None) -> dict[str, Variant]:
-    parser = argparse.ArgumentParser()
-    COMMAND.arguments(parser)
+    parser = parser_of("replay")
     return variants(parser.parse_args(["-f", "x", *words]), settings or WebhookSettings())
 
 

@@ -17,7 +17,7 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from allocator.wire.noderuntime import write_uses
-from console.devices.cards import devices_table, document, held_of, summary
+from console.devices.cards import document, held_of, summary
 from console.devices.nodes import Known
 from console.devices.topcommand import Look, ShownNode, counts, last_line, line, lines, look, wide_table
 from console.devicewords import told_use
@@ -374,7 +374,6 @@ def test_each_pod_is_shown_with_what_its_containers_have_of_the_card() -> None:
     said = tabled(wide_table([ShownNode(shown, [first, second])]))
     for words in ("main uses 3 GiB of at most 40 GiB (enforced)", "side uses 0.5 GiB (accounting)"):
         assert said.count(words) == 1
-        assert words in tabled(devices_table([shown]))
     listed = document([shown], BUILT_IN)["nodes"][0]["devices"]
     assert [len(one["uses"]) for one in listed] == [4, 0]
     assert listed[0]["uses"][0] == {

@@ -1,4 +1,4 @@
-"""`koordgate devices` against a cluster: what is shown and published; cards cordoned, uncordoned and drained."""
+"""`koordgate top`, `cordon`, `uncordon` and `drain` against a cluster: what is shown, and what becomes of a card."""
 
 import asyncio
 import json
@@ -100,26 +100,26 @@ def lines_of(said: Said) -> list[list[str]]:
 
 
 async def test_the_table_has_each_device_with_its_health_and_who_holds_it(cluster: FakeKube, cli: Koordgate) -> None:
-    said = await cli("devices")
+    said = await cli("top", "-o", "wide")
     assert (said.status, said.err) == (0, "")
     rows = [line for line in said.out.splitlines() if line.startswith(("n1", "n2"))]
-    assert [row.split()[:4] for row in rows] == [
-        ["n1", "gpu", "0", "GPU-0"],
-        ["n1", "gpu", "1", "GPU-1"],
-        ["n1", "rdma", "1", "0000:01:00.0"],
-        ["n2", "gpu", "0", "GPU-idle"],
+    assert [row.split()[:3] for row in rows] == [
+        ["n1", "gpu/0", "GPU-0"],
+        ["n1", "gpu/1", "GPU-1"],
+        ["n1", "rdma/1", "0000:01:00.0"],
+        ["n2", "gpu/0", "GPU-idle"],
     ]
     assert "A100" in rows[0]
     assert "core 50 %, 40 of 80 GiB" in rows[0]
     assert "default/pod-a: core 30 %, memory 24 GiB (30 %)" in rows[0]
     assert "default/pod-b: core 20 %, memory 16 GiB (20 %)" in said.out
     assert "XID: 79" in rows[1]
-    assert rows[2].split()[4:10] == ["-", "1", "pci0000:00", "healthy", "25", "%"]
+    assert rows[2].split()[4:10] == ["1", "pci0000:00", "-", "in", "parts", "25"]
     assert "default/pod-a: rdma 25 %" in rows[2]
 
 
 async def test_as_yaml_the_same_is_data(cluster: FakeKube, cli: Koordgate) -> None:
-    said = await cli("devices", "n1", "--output", "yaml")
+    said = await cli("top", "n1", "--output", "yaml")
     (node,) = yaml.safe_load(said.out)["nodes"]
     assert (node["name"], [one["name"] for one in node["holders"]]) == ("n1", ["pod-a", "pod-b"])
     card, sick, network = node["devices"]
@@ -133,18 +133,18 @@ async def test_as_yaml_the_same_is_data(cluster: FakeKube, cli: Koordgate) -> No
 
 
 async def test_as_json_it_is_the_same_document_as_in_yaml(cluster: FakeKube, cli: Koordgate) -> None:
-    text = (await cli("devices", "n1", "-o", "json", "--context", "here")).out
-    assert json.loads(text) == yaml.safe_load((await cli("devices", "n1", "-o", "yaml")).out)
+    text = (await cli("top", "n1", "-o", "json", "--context", "here")).out
+    assert json.loads(text) == yaml.safe_load((await cli("top", "n1", "-o", "yaml")).out)
 
 
 async def test_a_context_that_the_kubeconfig_lacks_is_named(cluster: FakeKube, cli: Koordgate) -> None:
-    said = await cli("devices", "--context", "elsewhere")
+    said = await cli("top", "--context", "elsewhere", "-o", "wide")
     assert (said.status, said.out) == (1, "")
     assert "elsewhere" in said.err
 
 
 async def test_a_named_node_is_read_alone(cluster: FakeKube, cli: Koordgate) -> None:
-    said = await cli("devices", "n2")
+    said = await cli("top", "n2", "-o", "wide")
     assert "GPU-idle" in said.out
     assert "n1" not in said.out
     assert {(one.verb, one.path) for one in cluster.requests} == {
@@ -157,10 +157,10 @@ async def test_a_named_node_is_read_alone(cluster: FakeKube, cli: Koordgate) -> 
 async def test_what_resource_claims_hold_is_shown_beside_the_pods(cluster: FakeKube, cli: Koordgate) -> None:
     cluster.put(RESOURCE_SLICES.path(), resource_slice("n2", [listed("gpu-0", "GPU-idle")]))
     cluster.put(RESOURCE_CLAIMS.path(namespace="team"), claim("c", result("gpu-0", "n2"), namespace="team"))
-    said = await cli("devices", "n2")
+    said = await cli("top", "n2", "-o", "wide")
     assert "resourceclaim team/c: core 100 %" in said.out
     assert said.err == ""
-    (node,) = yaml.safe_load((await cli("devices", "n2", "--output", "yaml")).out)["nodes"]
+    (node,) = yaml.safe_load((await cli("top", "n2", "--output", "yaml")).out)["nodes"]
     (holder,) = node["holders"]
     assert (holder["kind"], holder["name"], holder["uid"]) == ("claim", "c", "uid-c")
 
@@ -172,7 +172,7 @@ async def test_without_the_right_to_claims_or_without_dra_the_rest_is_shown(
     cluster.faults.always("list", "resourceslices", answer(status))
     reserved = replace(holding("x", part(gpu(0), 10)), fence=7)
     cluster.put(NODE_ALLOCATIONS.path(), record("n2", reserved))
-    said = await cli("devices")
+    said = await cli("top", "-o", "wide")
     assert "GPU-idle" in said.out
     assert "resourceclaim default/pod-x" in said.out
     assert told in said.err
@@ -191,7 +191,7 @@ async def test_a_drain_evicts_no_claim(cluster: FakeKube, cli: Koordgate) -> Non
 
 async def test_what_is_held_of_a_device_that_is_gone_is_shown(fake: FakeKube, cli: Koordgate) -> None:
     fake.put(NODE_ALLOCATIONS.path(), record("n3", holding("a", part(gpu(5), 50))))
-    said = await cli("devices")
+    said = await cli("top", "-o", "wide")
     assert "GPU-5" in said.out
     assert "the node has no such device" in said.out
     assert "default/pod-a: core 50 %" in said.out
@@ -204,31 +204,29 @@ async def test_device_types_of_ones_own_are_known_by_the_settings(
     settings.write_text("devices: {types: [{name: npu, resource: example.com/npu}]}", encoding="utf-8")
     entry = {"type": "npu", "id": "NPU-1", "minor": 0, "health": True, "resources": {}}
     fake.put(DEVICES.path(), device_object(entry, name="n1"))
-    assert "NPU-1" not in (await cli("devices")).out
-    assert "NPU-1" in (await cli("devices", "--config", str(settings))).out
+    assert "NPU-1" not in (await cli("top", "-o", "wide")).out
+    assert "NPU-1" in (await cli("top", "-o", "wide", "--config", str(settings))).out
 
 
-@pytest.mark.parametrize(
-    "words", [("devices",), ("devices", "n1"), ("devices", "n1", "n2")], ids=["all", "one node", "two nodes"]
-)
+@pytest.mark.parametrize("nodes", [(), ("n1",), ("n1", "n2")], ids=["all", "one node", "two nodes"])
 async def test_what_cannot_be_read_is_told_and_the_rest_shown(
-    fake: FakeKube, cli: Koordgate, words: tuple[str, ...]
+    fake: FakeKube, cli: Koordgate, nodes: tuple[str, ...]
 ) -> None:
     fake.put(DEVICES.path(), device_object(device_entry(0, id="GPU-other"), name="n2"))
     fake.put(DEVICES.path(), device_object(device_entry(0), device_entry(1, id=""), name="n1"))
     broken = {"metadata": {"name": "n1"}, "spec": {"allocations": [{}]}}
     fake.put(NODE_ALLOCATIONS.path(), broken)
-    said = await cli(*words)
+    said = await cli("top", *nodes, "-o", "wide")
     assert "GPU-0" in said.out
-    assert ("GPU-other" in said.out) is (words != ("devices", "n1"))
-    assert "koordgate devices: Device n1: spec.devices[1]: no id" in said.err
+    assert ("GPU-other" in said.out) is (nodes != ("n1",))
+    assert "koordgate top: Device n1: spec.devices[1]: no id" in said.err
     assert "its holdings are unknown" in said.err
 
 
 async def test_no_control_character_of_an_object_reaches_the_terminal(fake: FakeKube, cli: Koordgate) -> None:
     evil = device_entry(0, id="GPU-\x1b[2J", labels={"node.koordinator.sh/gpu-model": "\x1b]0;title\x07"})
     fake.put(DEVICES.path(), device_object(evil, "\x1b[31m", name="n1"))
-    said = await cli("devices")
+    said = await cli("top", "-o", "wide")
     assert "GPU-?[2J" in said.out
     assert "\x1b" not in said.out + said.err
 
@@ -236,8 +234,8 @@ async def test_no_control_character_of_an_object_reaches_the_terminal(fake: Fake
 async def test_what_an_object_says_is_printed_as_it_is_and_never_as_markup(fake: FakeKube, cli: Koordgate) -> None:
     entries = [device_entry(0, id=":warning:"), device_entry(1, id="[bold]GPU-1[/bold]")]
     fake.put(DEVICES.path(), device_object(*entries, name="n1"))
-    said = await cli("devices")
-    assert [line[3] for line in lines_of(said)[1:] if line[0] == "n1"] == [":warning:", "[bold]GPU-1[/bold]"]
+    said = await cli("top", "-o", "wide")
+    assert [line[2] for line in lines_of(said)[1:] if line[:1] == ["n1"]] == [":warning:", "[bold]GPU-1[/bold]"]
 
 
 @given(json_near(["metadata", "annotations", "spec", "allocations", "devices", "queue"], ["n1", "{}"]))
@@ -256,12 +254,12 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
     said = await cli("cordon", "n1/GPU-0")
     assert (said.status, said.err) == (0, "")
     assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is cordoned; it takes no new Pods"
-    assert "Pods that hold something of it, and run on: 2" in said.out
+    assert "Pods that hold something of it: 2" in said.out
     assert lines_of(said)[3][:3] == ["default/pod-a", "core", "30"]
     assert lines_of(said)[4][:3] == ["default/pod-b", "core", "20"]
     card, *_ = read_device_object(cluster.get(DEVICES.path("n1"))).devices
     assert (card.healthy, card.why_not) == (False, "cordoned by an administrator")
-    assert "cordoned by an administrator" in (await cli("devices", "n1")).out
+    assert "cordoned by an administrator" in (await cli("top", "n1", "-o", "wide")).out
 
     said = await cli("uncordon", "n1/GPU-0")
     assert said.out.splitlines()[0] == "n1: gpu 0 GPU-0 is not cordoned; it takes new Pods"
@@ -313,7 +311,7 @@ async def test_a_card_that_is_unhealthy_is_so_still_when_its_cordon_ends(cluster
 async def test_a_dry_run_writes_nothing(cluster: FakeKube, cli: Koordgate) -> None:
     said = await cli("cordon", "n1/GPU-0", "--dry-run")
     assert said.status == 0
-    assert "is cordoned; it takes no new Pods (dry run: nothing is written)" in said.out
+    assert "would be cordoned; it would take no new Pods (dry run: nothing is written)" in said.out
     assert "default/pod-a" in said.out
     assert cordoned(cluster) is None
 
@@ -359,16 +357,16 @@ def queues(cluster: FakeKube, tmp_path: Path) -> tuple[str, str]:
 
 
 async def test_software_classes_are_shown_as_devices_are(cli: Koordgate, queues: tuple[str, str]) -> None:
-    said = await cli("devices", *queues)
+    said = await cli("top", *queues, "-o", "wide")
     assert "Node n5: annotation koordgate.io/classes: queue 'none': holds nothing" in said.err
     rows = [line for line in said.out.splitlines() if line.startswith(("n4", "n5", "n6"))]
     assert [row.split() for row in rows] == [
-        ["n4", "queue", "0", "slow", "-", "-", "-", "healthy", "0", "of", "40", "-"],
-        ["n5", "queue", "0", "fast", "-", "-", "-", "healthy", "3", "of", "10", "default/pod-a:", "queue", "3"],
-        ["n5", "queue", "2", "spare", "-", "-", "-", "healthy", "0", "of", "5", "-"],
+        ["n4", "queue/0", "slow", *"----", "free", "0", "of", "40", "-"],
+        ["n5", "queue/0", "fast", *"----", "in", "parts", "3", "of", "10", "default/pod-a:", "queue", "3"],
+        ["n5", "queue/2", "spare", *"----", "free", "0", "of", "5", "-"],
     ]
-    assert [row for row in (await cli("devices", "n4", *queues)).out.splitlines() if row.startswith("n4")] != []
-    said = await cli("devices", "n6", *queues)
+    assert any(row.startswith("n4") for row in (await cli("top", "n4", *queues, "-o", "wide")).out.splitlines())
+    said = await cli("top", "n6", *queues, "-o", "wide")
     assert (said.status, "node n6 has no Device object" in said.err) == (2, True)
 
 
@@ -380,7 +378,7 @@ async def test_a_device_of_a_software_class_is_cordoned_on_its_node(
     assert "default/pod-a" in said.out
     annotations = fake.get(NODES.path("n5"))["metadata"]["annotations"]
     assert (annotations[CORDONED], annotations["other"]) == ("fast", "stays")
-    (node,) = yaml.safe_load((await cli("devices", "n5", "--output", "yaml", *queues)).out)["nodes"]
+    (node,) = yaml.safe_load((await cli("top", "n5", "--output", "yaml", *queues)).out)["nodes"]
     assert [(one["id"], one["health"]) for one in node["devices"]] == [("fast", "cordoned"), ("spare", "healthy")]
 
     assert "is not cordoned; it takes new Pods" in (await cli("uncordon", "n5/fast", *queues)).out
@@ -406,12 +404,12 @@ async def test_what_is_cordoned_of_a_class_can_be_put_back_though_the_class_is_g
         (("cordon", "n1/GPU-9"), "node n1 has no device 'GPU-9'; there are: n1/gpu/0 GPU-0, n1/gpu/1 GPU-1"),
         (("uncordon", "n1/GPU-9"), "node n1 has no device 'GPU-9'"),
         (("cordon", "n9/GPU-0"), "node n9 has no Device object; there are: n1, n2"),
-        (("devices", "n9"), "node n9 has no Device object; there are: n1, n2"),
-        (("devices", "a/b"), "no node can have that name"),
+        (("top", "n9"), "node n9 has no Device object; there are: n1, n2"),
+        (("top", "a/b"), "no node can have that name"),
         (("drain", "n1/GPU-9"), "node n1 has no device 'GPU-9'"),
         (("drain", "n1/GPU-"), "'n1/GPU-' names several devices; there are: n1/gpu/0 GPU-0, n1/gpu/1 GPU-1"),
         (("drain", "n1/gpu/7"), "node n1 has no device 'gpu/7'"),
-        (("devices", "--config", "/absent/file"), "/absent/file"),
+        (("top", "--config", "/absent/file"), "/absent/file"),
     ],
 )
 async def test_a_mistake_is_a_2_that_says_what_there_is(
@@ -431,7 +429,7 @@ def test_a_timeout_is_a_number_of_seconds_up_to_a_day(seconds: str, capsys: pyte
     assert f"argument --timeout: {seconds!r}: state seconds from 0 to 86400" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("devices",), ("cordon", "n1/GPU-0"), ("devices", "n1")])
+@pytest.mark.parametrize("words", [("top",), ("cordon", "n1/GPU-0"), ("top", "n1")])
 async def test_without_the_crd_the_message_says_what_to_install(
     fake: FakeKube, cli: Koordgate, words: tuple[str, ...]
 ) -> None:
@@ -443,7 +441,7 @@ async def test_without_the_crd_the_message_says_what_to_install(
 
 @pytest.mark.parametrize(
     "words",
-    [("devices",), ("devices", "--output", "yaml"), ("cordon", "n1/GPU-0"), ("drain", "n1/GPU-0")],
+    [("top",), ("top", "--output", "yaml"), ("cordon", "n1/GPU-0"), ("drain", "n1/GPU-0")],
 )
 async def test_without_the_crd_of_the_ledger_nobody_is_said_to_hold_nothing(
     cluster: FakeKube, cli: Koordgate, words: tuple[str, ...]
@@ -458,7 +456,7 @@ async def test_without_the_crd_of_the_ledger_nobody_is_said_to_hold_nothing(
 
 @pytest.mark.parametrize(
     ("words", "verb"),
-    [(("devices",), "list"), (("devices", "n1"), "get"), (("cordon", "n1/GPU-0"), "patch")],
+    [(("top",), "list"), (("top", "n1"), "get"), (("cordon", "n1/GPU-0"), "patch")],
     ids=["list", "get", "patch"],
 )
 async def test_a_right_that_is_missing_is_named(
@@ -476,7 +474,7 @@ async def test_a_right_that_is_missing_is_named(
 
 async def test_an_api_server_that_does_not_answer_is_said_so(cluster: FakeKube, cli: Koordgate) -> None:
     cluster.faults.always("get", "devices", drop())
-    said = await cli("devices", "n1")
+    said = await cli("top", "n1", "-o", "wide")
     assert said.status == 1
     assert "the API server of the kubeconfig does not answer" in said.err
 
@@ -553,7 +551,7 @@ async def test_a_pod_whose_budget_allows_no_eviction_stays_and_the_status_says_s
     assert left(pods) == ["other", "pod-a", "pod-b"]
     assert "may not be evicted now: would violate the disruption budget" in said.out
     assert said.err == (
-        "koordgate drain: 2 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
+        "koordgate drain: Pods that still hold the device after 0 s: 2 of 2; it stays cordoned, run the command again\n"
     )
     assert cordoned(pods) == "GPU-0"
     dry = await cli("drain", "n1/GPU-0", "--dry-run")
@@ -569,7 +567,7 @@ async def test_of_two_pods_the_one_that_does_not_end_is_counted(pods: FakeKube, 
     assert left(pods) == ["other", "pod-a"]
     assert said.out.splitlines()[-1] in {"Pod default/pod-a: still there", "Pod default/pod-b: gone"}
     assert said.err == (
-        "koordgate drain: 1 of 2 Pods still hold the device after 0 s; it stays cordoned, run the command again\n"
+        "koordgate drain: Pods that still hold the device after 0 s: 1 of 2; it stays cordoned, run the command again\n"
     )
 
 
@@ -578,11 +576,11 @@ async def test_what_is_not_known_of_all_nodes_is_told_once_with_the_first(
     cluster: FakeKube, cli: Koordgate, nodes: tuple[str, ...]
 ) -> None:
     cluster.faults.always("list", "resourceclaims", answer(403, "no claims for you"))
-    said = await cli("devices", *nodes, "-o", "json")
+    said = await cli("top", *nodes, "-o", "json")
     told = [one["problems"] for one in json.loads(said.out)["nodes"]]
     assert [len(one) for one in told] == [1, 0]
     assert told[0][0].startswith("what ResourceClaims hold is not shown, except for what koordgate reserved: ")
-    assert said.err == f"koordgate devices: {told[0][0]}\n"
+    assert said.err == f"koordgate top: {told[0][0]}\n"
 
 
 async def test_another_pod_of_the_name_is_not_evicted(pods: FakeKube, cli: Koordgate) -> None:
@@ -604,13 +602,14 @@ async def test_a_drain_that_may_not_evict_says_which_right_is_lacking(pods: Fake
 
 
 BOTH = """\
-Pods that hold something of it, and run on: 2
+Pods that hold something of it: 2
 POD            HOLDS
 default/pod-a  core 30 %, memory 24 GiB (30 %)
 default/pod-b  core 20 %, memory 16 GiB (20 %)
 """
 NOBODY = "no Pod holds anything of it\n"
 DRY = " (dry run: nothing is written)"
+WOULD_BE = f"would be cordoned; it would take no new Pods{DRY}"
 WOULD = "Pod default/pod-a: would be evicted\nPod default/pod-b: would be evicted\n"
 GONE = """\
 Pod default/pod-a: evicted, ending
@@ -635,18 +634,18 @@ async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, cli
         ("cordon n1/GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}"),
         ("cordon n1/GPU-0", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
         ("cordon n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned already; it takes no new Pods\n{BOTH}"),
-        ("cordon n1/GPU-1 --dry-run=client", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
-        ("cordon n1/GPU-1 --dry-run", f"n1: gpu 1 GPU-1 is cordoned; it takes no new Pods{DRY}\n{NOBODY}"),
+        ("cordon n1/GPU-1 --dry-run=client", f"n1: gpu 1 GPU-1 {WOULD_BE}\n{NOBODY}"),
+        ("cordon n1/GPU-1 --dry-run", f"n1: gpu 1 GPU-1 {WOULD_BE}\n{NOBODY}"),
         (
             "uncordon n1/GPU-1",
             f"n1: gpu 1 GPU-1 is not cordoned anyway; it still takes no new Pods: XID: 79\n{NOBODY}",
         ),
-        ("uncordon n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods{DRY}\n{BOTH}"),
+        ("uncordon n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 would be uncordoned; it would take new Pods{DRY}\n{BOTH}"),
         ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods\n{BOTH}"),
         ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 is not cordoned anyway; it takes new Pods\n{BOTH}"),
         ("cordon n2/GPU-idle", f"n2: gpu 0 GPU-idle is cordoned; it takes no new Pods\n{NOBODY}"),
-        ("drain n1/GPU-0 --dry-run=client", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
-        ("drain n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods{DRY}\n{BOTH}{WOULD}"),
+        ("drain n1/GPU-0 --dry-run=client", f"n1: gpu 0 GPU-0 {WOULD_BE}\n{BOTH}{WOULD}"),
+        ("drain n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 {WOULD_BE}\n{BOTH}{WOULD}"),
         ("drain n1/GPU-0", f"n1: gpu 0 GPU-0 is cordoned; it takes no new Pods\n{BOTH}{GONE}"),
         (
             "drain n2/GPU-idle",
@@ -663,14 +662,14 @@ async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, cli
 async def test_sixteen_nodes_that_have_devices_are_named(fake: FakeKube, cli: Koordgate, nodes: int, told: str) -> None:
     for at in reversed(range(nodes)):
         fake.put(DEVICES.path(), device_object(device_entry(0, id=f"GPU-{at}"), name=f"n{at:02}"))
-    said = await cli("devices", "x")
+    said = await cli("top", "x", "-o", "wide")
     named = ", ".join(f"n{at:02}" for at in range(16))
-    assert said.err == f"koordgate devices: node x has no Device object; there are: {named}{told}\n"
+    assert said.err == f"koordgate top: node x has no Device object; there are: {named}{told}\n"
 
 
 async def test_where_no_node_has_devices_that_is_told(fake: FakeKube, cli: Koordgate) -> None:
-    said = await cli("devices", "x")
-    assert said.err == "koordgate devices: node x has no Device object; there are none at all\n"
+    said = await cli("top", "x", "-o", "wide")
+    assert said.err == "koordgate top: node x has no Device object; there are none at all\n"
 
 
 # Bounds
@@ -680,10 +679,10 @@ async def test_a_list_that_ends_at_its_bound_shows_no_device_as_free(
     cluster: FakeKube, cli: Koordgate, kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MAX_OBJECTS", 2)
-    said = await cli("devices")
+    said = await cli("top", "-o", "wide")
     assert (said.status, said.out) == (2, "")
     assert said.err == (
-        "koordgate devices: devices: there are more than 2; the others are left out; name the nodes to be read\n"
+        "koordgate top: devices: there are more than 2; the others are left out; name the nodes to be read\n"
     )
     for name in ("a", "b"):
         bound = {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"nodeName": "n1"}}

@@ -92,7 +92,7 @@ async def test_top_of_a_namespace_shows_the_devices_that_its_pods_hold(cluster: 
 
 async def test_top_as_data_is_the_document_of_devices(cluster: FakeKube, koordgate: Koordgate) -> None:
     document = json.loads((await koordgate("top", "-o", "json", "n1")).out)
-    assert document == yaml.safe_load((await koordgate("devices", "-o", "yaml", "n1")).out)
+    assert document == yaml.safe_load((await koordgate("top", "-o", "yaml", "n1")).out)
     assert (document["version"], document["summary"]) == (
         1,
         {"devices": 2, "free": 1, "inParts": 1, "held": 0, "outOfService": 0, "gone": 0},
@@ -109,7 +109,8 @@ async def test_top_wide_names_ids_and_all_pods(cluster: FakeKube, koordgate: Koo
     rows = (await koordgate("top", "-o", "wide")).out.splitlines()
     assert rows[0].split()[:3] == ["NODE", "DEVICE", "ID"]
     assert rows[1].split()[:3] == ["n1", "gpu/0", "GPU-aaaa1111"]
-    assert rows[1].endswith("default/pod-a, team/pod-b")
+    assert "default/pod-a: core" in rows[1]
+    assert "team/pod-b: core" in rows[2]
 
 
 async def test_what_top_cannot_read_counts_as_held_and_is_told(cluster: FakeKube, koordgate: Koordgate) -> None:
@@ -331,7 +332,7 @@ async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: Fa
     assert " 30% " in row
     assert "40/80Gi" in row
     assert row.endswith("lab/theirs (hami)")
-    assert "lab/theirs (hami): core 30 %" in (await koordgate("devices", "n1")).out
+    assert "lab/theirs (hami): core 30 %" in (await koordgate("top", "n1", "-o", "wide")).out
     card = (await cards(koordgate))["GPU-aaaa2222"]
     assert (card["state"], card["free"]["gpu-core"], card["free"]["gpu-memory"]) == ("inParts", 70, 40 * 2**30)
     (pod,) = card["pods"]
@@ -532,7 +533,7 @@ async def test_a_pod_is_found_among_others_of_names_beside_its_own(cluster: Fake
     "words",
     [
         "top",
-        "devices -o json",
+        "top -o json",
         "pod -A",
         "doctor",
         "cleanup",

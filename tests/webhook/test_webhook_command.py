@@ -1,4 +1,4 @@
-"""`koordgate webhook` as a process: what its exit status and its output say."""
+"""`koordgate serve webhook` as a process: what its exit status and its output say."""
 
 import os
 import signal

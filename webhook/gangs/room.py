@@ -120,5 +120,5 @@ class GangRoom:
 
 def _why(ranked: Ranked, short: Mapping[str, int]) -> str:
     reasons = [reason for _, _, reason in ranked.reasons()][:_REASONS]
-    reasons += [f"{count} nodes have too little {name} left" for name, count in sorted(short.items())]
+    reasons += [f"too little {name} is left on {count} of the nodes" for name, count in sorted(short.items())]
     return "; ".join(reasons) or "it selects no node that has devices"

@@ -94,5 +94,5 @@ def _unread(check: Check, snapshot: Snapshot, told: set[str]) -> Iterator[Findin
             yield unknown(f"{called} cannot be read: {read.error}", "run this as a user who may list or get them")
         if read.cut and key in check.whole and key not in told:
             told.add(key)
-            todo = "ask about single ones: koordgate devices NODE, kubectl get"
+            todo = "ask about single ones: koordgate top NODE, kubectl get"
             yield unknown(f"there are more than {len(read.items)} {called}: they are not compared", todo)

@@ -25,6 +25,7 @@ from allocator.wire.noderuntime import NODE_RUNTIME
 from allocator.wire.values import UNREADABLE, as_json, as_object, as_text
 from console.doctor.findings import Finding, Level, failure, named_nodes, ok, warning
 from console.doctor.snapshot import Snapshot
+from console.terminal import counted
 from webhook.view.cluster import ClusterView
 
 _MAX_PROOF: Final = 4096  # characters of the annotation
@@ -273,6 +274,6 @@ def _proofs(nodes: list[CardNode], ways: Mapping[str, Chosen]) -> Iterator[Findi
     right = [node for node in able if proved(node, ways[node.name])]
     if right:
         first = min(node.proof.when for node in right if node.proof is not None)
-        yield ok(f"Pods proved it on {len(right)} of {len(able)} nodes, each at {first} or later")
+        yield ok(f"Pods proved it on {len(right)} of {counted(len(able), 'node')}, each at {first} or later")
     elif able:
         yield ok(f"no Pod has proved it yet on {named_nodes([node.name for node in able])}: {_PROBE} does")

@@ -13,6 +13,7 @@ from allocator.vocabulary.names import HEADROOM
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
 from console.doctor.snapshot import REPORTER, REPORTERS, Raw, Snapshot, taints_of
 from console.reading import RELEASE
+from console.terminal import counted
 from webhook.tls.pki import CertificateError, Shown, certificates_in, shown
 
 OLDEST: Final = (1, 34)
@@ -284,12 +285,12 @@ def taints(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _taints(mode: str, short: list[str], nodes: int) -> Finding:
-    has = f"{len(short)} of {nodes} nodes have the taint {HEADROOM}"
+    has = f"the taint {HEADROOM} is on {len(short)} of {counted(nodes, 'node')}"
     if mode == "taint":
         if not short or len(short) < nodes:
             return ok(f"{has} (headroom.mode taint)")
         todo = "add nodes without devices, or set a lower headroom.taintBelowPercent (docs/operate/packing.md)"
-        return warning(f"all {nodes} nodes have the taint {HEADROOM}: it keeps no Pod away from any", todo)
+        return warning(f"the taint {HEADROOM} is on every node ({nodes}): it keeps no Pod away from any", todo)
     if mode == "remove":
         if not short:
             return ok(f"no node has the taint {HEADROOM} any more; headroom.mode can be none")

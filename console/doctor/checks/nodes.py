@@ -29,7 +29,7 @@ def listed_nodes(snapshot: Snapshot) -> Iterator[Finding]:
     missing = [name for name in with_cards if name not in having]
     if missing:
         todo = f"see whether {REPORTER} runs there (taints, nodeSelector), and its log"
-        yield failure(f"{len(missing)} nodes have NVIDIA cards and no Device object: {listed(missing)}", todo)
+        yield failure(f"nodes with NVIDIA cards and no Device object ({len(missing)}): {listed(missing)}", todo)
     gone = sorted(having - known.keys())
     if gone:
         yield warning(f"Device objects of nodes that do not exist: {listed(gone)}", "kubectl delete devices NAME")
@@ -68,11 +68,11 @@ def fresh(snapshot: Snapshot) -> Iterator[Finding]:
     stale = [name for name in sorted(ours - alive) if is_ready(known[name])]
     if stale:
         todo = f"kubectl -n {snapshot.namespace} get pods -o wide: no reporter is ready there"
-        what = f"what koordgate knows of {len(stale)} nodes is not kept up to date: {listed(stale)}"
+        what = f"what koordgate knows of {counted(len(stale), 'node')} is not kept up to date: {listed(stale)}"
         yield failure(what, todo)
     down = [name for name in sorted(ours) if not is_ready(known[name])]
     if down:
-        what = f"{len(down)} nodes with devices are not ready: {listed(down)}"
+        what = f"nodes with devices that are not ready ({len(down)}): {listed(down)}"
         yield warning(what, "kubectl describe node NAME")
     if ours and not stale:
         yield ok(f"a reporter is ready on all {len(ours) - len(down)} ready nodes that it reports")
@@ -82,7 +82,7 @@ def without_topology(snapshot: Snapshot) -> Iterator[Finding]:
     """Nodes with devices of which no CPUs are known."""
     if without := sorted(snapshot.of("devices").names - snapshot.of("topologies").names):
         todo = "see the reporter's log there; Pods with CPUs of their own cannot be placed on these nodes"
-        yield warning(f"{len(without)} nodes have no NodeResourceTopology: {listed(without)}", todo)
+        yield warning(f"nodes without a NodeResourceTopology ({len(without)}): {listed(without)}", todo)
 
 
 def cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
@@ -150,10 +150,10 @@ def kubelet_clocks(snapshot: Snapshot) -> Iterator[Finding]:
             right += 1
     for which, names in (("ahead of", early), ("behind", late)):
         if names:
-            what = f"the clocks of {len(names)} nodes are {which} the API server's: {listed(names)}"
+            what = f"the clocks of {counted(len(names), 'node')} are {which} the API server's: {listed(names)}"
             yield warning(what, "set them by NTP")
     if right:
-        yield ok(f"the clocks of {right} kubelets are the API server's")
+        yield ok(f"the clocks of {counted(right, 'kubelet')} are the API server's")
 
 
 _LATE_S: Final = 120  # until an Event that is due again is written: a reconciliation, and its writing

@@ -13,6 +13,7 @@ from console.doctor.findings import Finding, failure, listed, ok, unknown, warni
 from console.doctor.policies import cure, removed, what
 from console.doctor.snapshot import REPORTER, Snapshot, enforcing
 from console.doctor.trials import Came, Expect, TrialOutcome, translated_by, untouched
+from console.terminal import counted
 from webhook.quotas.mirror import Quota, is_right, mirror_name, mirrored, read_quota, written_names
 from webhook.settings import WebhookSettings, types_of
 
@@ -174,9 +175,9 @@ def agreement(snapshot: Snapshot) -> Iterator[Finding]:
         yield warning(f"annotation {AGREEMENT} cannot be read on {listed(unread)}", "see the reporters' logs")
     if wrong:
         todo = "see the Events AllocationMismatch on these Pods"
-        yield failure(f"{len(wrong)} Pods have other devices or CPUs than allocated: {listed(wrong)}", todo)
+        yield failure(f"Pods with other devices or CPUs than allocated ({len(wrong)}): {listed(wrong)}", todo)
     elif agree:
-        yield ok(f"{agree} Pods have what was allocated to them, as far as reporters see it")
+        yield ok(f"Pods with what was allocated to them, as far as reporters see it: {agree}")
 
 
 def memory(snapshot: Snapshot) -> Iterator[Finding]:
@@ -193,14 +194,17 @@ def memory(snapshot: Snapshot) -> Iterator[Finding]:
                 over.add(f"{use.namespace}/{use.pod}")
     if missing:
         todo = "see the Events LimitMissing on these Pods"
-        yield failure(f"{len(missing)} Pods are not kept to their memory of cards: {listed(sorted(missing))}", todo)
+        yield failure(
+            f"Pods not kept to their memory of cards ({len(missing)}): {listed(sorted(missing))}",
+            todo,
+        )
     if kept and not missing:
-        yield ok(f"the driver keeps {kept} containers to their memory of their cards")
+        yield ok(f"containers that the driver keeps to their memory of cards: {kept}")
     if injected:
-        yield ok(f"{injected} containers were started with what keeps well-behaved programs to their part of a card")
+        yield ok(f"containers started with what keeps well-behaved programs to their part of a card: {injected}")
     if over:
         todo = "see the Events ShareExceeded on these Pods; memory limits keep them to what they hold"
-        yield warning(f"{len(over)} Pods use more memory of cards than they hold: {listed(sorted(over))}", todo)
+        yield warning(f"Pods that use more memory of cards than they hold ({len(over)}): {listed(sorted(over))}", todo)
 
 
 def _rows(text: str) -> list[dict[str, Any]] | None:
@@ -304,11 +308,11 @@ def given_twice(snapshot: Snapshot) -> Iterator[Finding]:
     both = sorted(ours & offered)
     if both:
         todo = f"turn off the device plugin there; {REPORTER} holds what it gave to Pods until these end"
-        what = f"a device plugin offers {NVIDIA_GPU} on {len(both)} nodes of koordgate's: {listed(both)}"
+        what = f"a device plugin offers {NVIDIA_GPU} on {counted(len(both), 'node')} of koordgate's: {listed(both)}"
         yield warning(what, todo)
     elif ours:
         yield ok(
-            f"no device plugin offers {NVIDIA_GPU} on the {len(ours)} nodes whose cards koordgate gives",
+            f"no device plugin offers {NVIDIA_GPU} on the {counted(len(ours), 'node')} whose cards koordgate gives",
         )
 
 
@@ -335,7 +339,7 @@ def policies(snapshot: Snapshot) -> Iterator[Finding]:
     for one in found.outdated[:_MAX_TOLD]:
         yield warning(what(one), cure(one.names, gone))
     if len(found.outdated) > _MAX_TOLD:
-        yield warning(f"{len(found.outdated)} policies are like these", "koordgate adopt check -o json names all")
+        yield warning(f"policies like these: {len(found.outdated)}", "koordgate adopt check -o json names all")
     if not (found.outdated or found.problems):
         yield ok(f"policies that were searched and name nothing that translation removes: {found.searched}")
 
@@ -344,13 +348,13 @@ def quotas(snapshot: Snapshot) -> Iterator[Finding]:
     """Compare the quotas that name devices with their mirrors."""
     covered, open_ = _compared(snapshot.of("quotas").items, snapshot.settings)
     if open_ and not snapshot.settings.quota.enabled:
-        what = f"{len(open_)} quotas name devices and count no translated Pod: {listed(open_)}"
+        what = f"quotas that name devices and count no translated Pod ({len(open_)}): {listed(open_)}"
         yield warning(what, "set quota.enabled: true (docs/use/quotas.md)")
     elif open_:
-        what = f"{len(open_)} quotas name devices and have no right mirror: {listed(open_)}"
+        what = f"quotas that name devices and have no right mirror ({len(open_)}): {listed(open_)}"
         yield failure(what, "see Events on the quotas: the mirror's name is taken, or an amount cannot be read")
     elif covered:
-        yield ok(f"all {covered} quotas that name devices have their mirrors")
+        yield ok(f"all quotas that name devices have their mirrors ({covered})")
     else:
         yield ok("no quota names devices")
 

@@ -153,7 +153,7 @@ def test_without_a_cluster_one_look_shows_the_machine_and_the_service_ends(
     assert "problem: the API server: " in looked.stdout
     assert "0000:3b:00.0" in looked.stdout
     assert served.returncode == 1
-    assert served.stderr.splitlines()[-1].startswith("koordgate reporter: ")
+    assert served.stderr.splitlines()[-1].startswith("koordgate serve reporter: ")
     assert "Traceback" not in served.stderr
 
 
