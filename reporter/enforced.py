@@ -3,6 +3,8 @@
 import fcntl
 import logging
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,14 +17,18 @@ from reporter.reading import EnforcerReading
 from reporter.settings import Enforcement
 
 _LOG: Final = logging.getLogger(__name__)
+_SILENT_S: Final = 4 * exchange.BEAT_S
+_HANGS: Final = f"it has not answered for {_SILENT_S:g} s: it hangs, or its process is stopped"
 
 
 class EnforcerFiles:
-    """The files in the folder that reporter and enforcer share."""
+    """The files in the folder that reporter and enforcer share. `now`: the seconds of a steady clock."""
 
-    def __init__(self, folder: Path, settings: Enforcement) -> None:
+    def __init__(self, folder: Path, settings: Enforcement, now: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._settings = settings
+        self._now = now
+        self._seen: tuple[int, float] = (0, now())  # the time of the enforcer's file, and since when it has that
         self._told = b""
         self._state = State()
         self._bug = ""
@@ -40,13 +46,24 @@ class EnforcerFiles:
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             problem = f"{path}: {error}; what the enforcer told before counts"
         library, pipe = self._settings.hami_core.library, self._settings.mps.pipe
+        silent = self._silent(path) and bool(self._state.runtime)
         return EnforcerReading(
-            registered=held(self._folder) and bool(self._state.runtime),
-            state=self._state,
+            registered=held(self._folder) and bool(self._state.runtime) and not silent,
+            state=msgspec.structs.replace(self._state, problems=(_HANGS,)) if silent else self._state,
             problem=problem,
             library=bool(library) and Path(library).is_file(),
             pipe=bool(pipe) and Path(pipe).is_dir(),
         )
+
+    def _silent(self, path: Path) -> bool:
+        """Whether the enforcer has not touched its file for long: a process that hangs keeps its lock."""
+        try:
+            changed = path.stat(follow_symlinks=False).st_mtime_ns
+        except OSError:
+            changed = 0
+        if changed != self._seen[0]:
+            self._seen = (changed, self._now())
+        return self._now() - self._seen[1] >= _SILENT_S
 
     def tell(self, facts: Facts) -> str:
         """Write the facts if they have changed; returns why that failed, "" if it did not. Never raises."""

@@ -2,7 +2,8 @@
 
 The reporter writes `facts.json`, which it alone can know of the node: pools of CPUs, what the kubelet gave, cards, and
 how these get into containers. The enforcer writes `state.json`. Each file is replaced whole. While the enforcer is
-registered with the runtime, it holds the lock of `lock` exclusively; that is how the reporter knows that it is there.
+registered with the runtime, it holds the lock of `lock` exclusively, and the time of its file changes; that is how the
+reporter knows that it is there, and does not hang.
 """
 
 from pathlib import Path
@@ -18,6 +19,7 @@ STATE: Final = "state.json"
 LOCK: Final = "lock"
 MAX_BYTES: Final = 4 * 2**20
 MAX_REMARKS: Final = 256
+BEAT_S: Final = 10.0  # the enforcer gives its file a new time at least as often
 
 
 class Cpus(msgspec.Struct, frozen=True):

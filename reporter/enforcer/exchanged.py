@@ -138,7 +138,7 @@ def _held(data: bytes) -> Held:
 
 
 class StateWriter:
-    """The state, written at most once a second, when it has changed.
+    """The state, written at most once a second, when it has changed. The file's time shows that the process lives.
 
     Attributes:
         silent: Whether another process may be the one whose state it is.
@@ -156,22 +156,23 @@ class StateWriter:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write it whenever it has changed, until cancelled."""
+        """Write it whenever it has changed, and give its file a new time every now and then; until cancelled."""
         while True:
-            await self._changed.wait()
+            await wait(self._changed, exchange.BEAT_S)
             self._changed.clear()
             await self.write()
             await asyncio.sleep(_WRITE_S)
 
     async def write(self) -> None:
-        """Write it now, unless the file has it."""
+        """Write it now; if the file has it already, give that a new time."""
         if self.silent:
             return
         data = msgspec.json.encode(self._make())
-        if data == self._written:
-            return
         try:
-            await asyncio.to_thread(files.write_whole, self._path, data)
+            if data == self._written and self._path.is_file():
+                await asyncio.to_thread(os.utime, self._path)
+            else:
+                await asyncio.to_thread(files.write_whole, self._path, data)
         except OSError as error:
             _LOG.warning("the state cannot be written", extra={"path": str(self._path), "problem": error.strerror})
             self._changed.set()

@@ -48,6 +48,7 @@ class _Known:
     sandbox: _KnownSandbox
     most: int  # the CPUs that it has at most; 0 if they are not ours to change, or if it runs no more
     started: bool = False
+    ended: bool = False
     soft: tuple[CardLimit, ...] = ()  # its limits with a soft one
     narrowed: dict[str, int] = field(default_factory=dict)  # id of each container that made room, to what it had
 
@@ -72,6 +73,11 @@ class Mirror:
     def sets_cpus(self) -> bool:
         """Whether it sets cpusets; not beside another plugin that does."""
         return self._rules.cpus and not self._by_another
+
+    @property
+    def living(self) -> tuple[str, ...]:
+        """The ids of the containers that have not ended."""
+        return tuple(identity for identity, record in self._containers.items() if not record.ended)
 
     def synchronized(
         self, sandboxes: Iterable[Sandbox], containers: Iterable[Container], facts: Facts | None
@@ -173,7 +179,7 @@ class Mirror:
         record = self._containers.get(container_id)
         if record is None:
             return ()
-        soft, record.soft, record.most = record.soft, (), 0
+        soft, record.soft, record.most, record.ended = record.soft, (), 0, True
         return tuple(one._replace(soft=0) for one in soft)
 
     def removed(self, container_id: str) -> None:

@@ -203,9 +203,12 @@ class Enforcer:
         return (Update(container.id, answer.edits.cpus, answer.edits.mems), *answer.updates)
 
     async def stopped(self, container: str) -> None:
-        """Take back what outlives a container."""
+        """Take back what outlives a container; when this is answered, the runtime removes its cgroup."""
         if limits := self._mirror.stopped(container):
-            self._later(self._set_each(limits))
+            failed = await self._doors.limit(limits)
+            if failed:
+                _warn(failed)
+                self._later(self._doors.sweep(self._mirror.living, ()))
         if self._kept.pop(container, None) is not None:
             self.writer.changed()
 
@@ -309,9 +312,7 @@ class Enforcer:
         failed: dict[CardLimit, str] = {}
         for one in limits:
             failed |= await self._doors.limit((one,))
-        for one, why in failed.items():
-            about = {"card": one.card, "cgroup": one.cgroup, "problem": why}
-            _LOG.warning("a limit is not in force", extra=about)
+        _warn(failed)
         return failed
 
     def _later(self, work: Awaitable[object]) -> None:
@@ -324,6 +325,12 @@ class Enforcer:
         task = asyncio.create_task(done())
         self._going.add(task)
         task.add_done_callback(self._going.discard)
+
+
+def _warn(failed: Mapping[CardLimit, str]) -> None:
+    for one, why in failed.items():
+        about = {"card": one.card, "cgroup": one.cgroup, "problem": why}
+        _LOG.warning("a limit is not in force", extra=about)
 
 
 def _missing(kept: Mapping[str, Mapping[str, CardState]]) -> dict[str, dict[str, CardState]]:

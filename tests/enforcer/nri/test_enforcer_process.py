@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from nri_runtime import CREATE, REMOVE, START, STOP, UPDATE, CallError, Register
 
 from reporter import exchange, settings
 from reporter.enforced import EnforcerFiles, held
-from reporter.enforcer import process
+from reporter.enforcer import exchanged, process
 from reporter.enforcer.mirror import Mirror
 from reporter.enforcer.model import CardLimit, MpsShare
 from reporter.exchange import CardPlace, Cpus, Facts, State
@@ -165,6 +166,22 @@ async def test_while_it_is_registered_it_holds_the_lock_and_says_with_whom(bench
 
     await bench.end()
     assert not held(bench.folder)
+
+
+async def test_its_file_has_a_new_time_every_now_and_then_though_nothing_has_changed(bench, monkeypatch) -> None:
+    monkeypatch.setattr(exchange, "BEAT_S", 0.01)
+    monkeypatch.setattr(exchanged, "_WRITE_S", 0.01)
+    bench.tell()
+    await bench.start()
+    said = await bench.says(lambda state: state.runtime and state.limits == "")
+    path = bench.folder / exchange.STATE
+    os.utime(path, ns=(1, 1))
+
+    await waiting.until(lambda: path.stat().st_mtime_ns > 1)
+
+    assert bench.state == said
+    path.unlink()
+    await waiting.until(path.exists)
 
 
 async def test_a_runtime_that_was_restarted_is_found_at_its_new_socket(bench, runtime) -> None:
@@ -511,17 +528,37 @@ async def test_containers_that_run_are_limited_after_it_has_registered(bench) ->
     assert said.containers["p-main"][CARD].keeping == "enforced"
 
 
-async def test_a_soft_limit_is_taken_back_when_its_container_stops(bench) -> None:
-    bench.tell()
-    there = await bench.start()
+async def started_with_soft_limit(there: Registered, name: str) -> dict[str, Any]:
     both = {**HALF, "nvidia-gpu-memory-request.koordgate.io/main": "512"}
-    about = {"pod": card_pod(both), "container": container(pid=7, linux={"cgroups_path": f"{POD}/p-main"})}
+    made = container(id=name, of=name, pid=7, linux={"cgroups_path": f"{POD}/{name}"})
+    about = {"pod": card_pod(both, name), "container": made}
     await there.call(CREATE, **about)
     await there.call(START, **about)
+    return about
+
+
+async def test_a_soft_limit_is_taken_back_before_a_stop_is_answered_after_which_the_cgroup_goes(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    about = await started_with_soft_limit(there, "p")
     assert bench.node.limits[-1].soft == GIB // 2
 
     await there.call(STOP, **about)
-    await waiting.until(lambda: bench.node.limits[-1].soft == 0)
+
+    assert bench.node.limits[-1] == CardLimit(CARD, f"/sys/fs/cgroup{POD}/p", 0, GIB)
+
+
+async def test_a_soft_limit_that_cannot_be_taken_back_is_so_later_whatever_stops_meanwhile(bench) -> None:
+    bench.tell()
+    there = await bench.start()
+    first, second, _ = [await started_with_soft_limit(there, name) for name in "pqr"]
+    bench.node.why_not = "the driver hangs"
+    bench.node.swept.clear()
+
+    await there.call(STOP, **first)
+    await waiting.until(lambda: bench.node.swept and set(bench.node.swept[-1][0]) == {"q", "r"})
+    await there.call(STOP, **second)
+    await waiting.until(lambda: set(bench.node.swept[-1][0]) == {"r"})
 
 
 async def test_200_kb_annotations_change_nothing_for_anybody(bench) -> None:

@@ -116,6 +116,28 @@ def test_an_enforcer_is_registered_while_its_lock_is_held(exchanged: EnforcerFil
     assert not exchanged.read().registered
 
 
+def test_an_enforcer_that_hangs_keeps_its_lock_and_is_away_until_it_gives_its_file_a_new_time(folder: Path) -> None:
+    now = [1000.0]
+    files = EnforcerFiles(folder, HAMI, lambda: now[0])
+    folder.mkdir()
+    path = folder / exchange.STATE
+    path.write_bytes(msgspec.json.encode(READY.state))
+    handle = os.open(folder / exchange.LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for later in (0.0, 39.0):
+            now[0] = 1000.0 + later
+            assert files.read().registered
+        now[0] = 1040.0
+        seen = files.read()
+        assert not seen.registered
+        assert "it has not answered for 40 s" in enforcement.away_message(seen)
+        os.utime(path, ns=(1, 1))  # whatever the clock says
+        assert files.read() == replace(READY, library=False)
+    finally:
+        os.close(handle)
+
+
 def hostile(folder: Path) -> Iterator[tuple[str, bool]]:
     path = folder / exchange.STATE
     deep = b"[" * 100_000
