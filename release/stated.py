@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 _HEADING = re.compile(r"## (?P<version>\S+) - (?P<day>\S+)")
+_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9.-]*(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+")
 
@@ -25,7 +26,7 @@ def problems(root: Path, version: str, repository: str, *, trial: bool) -> list[
     """
     return [
         *_versions(root, version),
-        *_changelog(root, version, trial=trial),
+        *(_changelog(root, version, trial=trial) if version else ()),
         *_repository(repository),
         *([] if trial else _uncommitted(root)),
         *([] if shutil.which("helm") else ["helm is not on PATH: install Helm 3 (https://helm.sh/docs/intro/install)"]),
@@ -36,7 +37,8 @@ def _versions(root: Path, version: str) -> Iterator[str]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     chart = yaml.safe_load((root / "charts" / "koordgate" / "Chart.yaml").read_text(encoding="utf-8"))
     if project["version"] != version:
-        yield f"VERSION is {version or 'empty'}, but pyproject.toml states {project['version']}: one of them is wrong"
+        given = f"{version}, but" if version else "empty:"
+        yield f"VERSION is {given} pyproject.toml states {project['version']}"
     for key in ("version", "appVersion"):
         if chart[key] != project["version"]:
             stated = project["version"]
@@ -69,8 +71,11 @@ def _uncommitted(root: Path) -> Iterator[str]:
 
 
 def notes(root: Path, version: str) -> str:
-    """The part of CHANGELOG.md about a version, without its heading."""
-    return _parts(root)[version][1]
+    """The part of CHANGELOG.md about a version, without its heading.
+
+    Links to pages of the tree lose their targets: the notes are read elsewhere.
+    """
+    return _LINK.sub(r"\1", _parts(root)[version][1])
 
 
 def _parts(root: Path) -> dict[str, tuple[str, str]]:

@@ -6,9 +6,10 @@ The fixtures end with their module, because a machine runs one node at a time.
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,15 @@ def incluster_binaries() -> Binaries:
 
 
 @pytest.fixture(scope="session")
-def image(incluster_binaries: Binaries) -> built.Image:
-    """The product's image; built if its files changed."""
+def release(incluster_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[built.Release]:
+    """The files of a release, in a folder in which nothing else is; built if what they are made of changed."""
     try:
-        return built.image()
-    except built.ImageError as error:
+        made = built.release(incluster_binaries["helm"])
+    except built.ReleaseError as error:
         missing(str(error))
+    alone = shutil.copytree(made.folder, tmp_path_factory.mktemp("release") / "files")
+    yield replace(made, folder=alone)
+    shutil.rmtree(alone)  # hundreds of MiB
 
 
 @dataclass
@@ -74,12 +78,14 @@ class Cluster:
         node: Its one node.
         admin: A client with all rights.
         values: Those that koordgate was installed with.
+        release: The files from which it was installed.
     """
 
     plane: ControlPlane
     node: harness.Node
     admin: AdminClient
     values: JsonObject
+    release: built.Release
     helm: Path
     folder: Path
 
@@ -92,7 +98,7 @@ class Cluster:
         file = self.folder / "values.yaml"
         file.write_text(yaml.safe_dump({**self.values, **values}))
         chosen = ("--create-namespace", "--values", str(file))
-        await self._run("upgrade", "--install", chart.RELEASE, str(chart.chart_folder()), *chosen, "--wait")
+        await self._run("upgrade", "--install", chart.RELEASE, self.release.chart.name, *chosen, "--wait")
         await self._reporter_rolled_out()
 
     async def _reporter_rolled_out(self) -> None:
@@ -129,6 +135,7 @@ class Cluster:
         where = ("--namespace", chart.NAMESPACE, "--kubeconfig", str(self.plane.admin_kubeconfig))
         process = await asyncio.create_subprocess_exec(
             *(str(self.helm), *words, *where, *waiting),
+            cwd=self.release.folder,
             env={**os.environ, **homes},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -158,7 +165,7 @@ class Cluster:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def cluster(
-    incluster_binaries: Binaries, image: built.Image, tmp_path_factory: pytest.TempPathFactory
+    incluster_binaries: Binaries, release: built.Release, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Cluster]:
     """koordgate as `helm install` leaves it: the webhook, koord-scheduler and the reporter run and are ready."""
     binaries = incluster_binaries
@@ -198,21 +205,23 @@ async def cluster(
                 "handler": cards.HANDLER,
             }
         )
-        await node.load(image.archive)
+        await node.load(release.image)
+        image = release.repository  # containerd knows an image by the names that it was given alone
+        await node.containerd.ctr("images", "tag", f"{image}:{release.version}", f"{image}@{release.digest()}")
         tar = folder / "kube-scheduler.tar"
         scheduler = f"{SCHEDULER}:{binaries.kubernetes}"
         await node.load(await asyncio.to_thread(images.around, scheduler, binaries["kube-scheduler"], tar))
-        made = Cluster(plane, node, admin, _values(node, image, binaries.kubernetes), binaries["helm"], folder)
+        made = Cluster(plane, node, admin, _values(node, binaries.kubernetes), release, binaries["helm"], folder)
         await made.upgrade()
         yield made
         await made.uninstall()
 
 
-def _values(node: harness.Node, image: built.Image, kubernetes: str) -> JsonObject:
-    """Values for this machine: the images, which are not pulled, and the kubelet's folder; all else is the default."""
+def _values(node: harness.Node, kubernetes: str) -> JsonObject:
+    """Values for this machine: images are not pulled, and the kubelet's folder; all else is as the chart states it."""
     kubelet = {"directory": str(node.root), "configuration": str(node.configuration)}
     return {
-        "image": {"repository": image.repository, "tag": image.tag, "pullPolicy": "Never"},
+        "image": {"pullPolicy": "Never"},
         "scheduler": {"image": {"repository": SCHEDULER, "tag": kubernetes, "pullPolicy": "Never"}},
         "reporter": {"kubelet": kubelet, "gpus": {"runtimeClassName": cards.HANDLER}},
     }

@@ -12,10 +12,10 @@ SHELLS = {"sh", "ash", "bash", "busybox", "csh", "dash", "fish", "ksh", "ksh93",
 LISTED = "/opt/koordgate/share/sbom.cdx.json"
 
 
-async def test_the_list_of_packages_names_every_pinned_requirement(image: built.Image) -> None:
+async def test_the_list_of_packages_names_every_pinned_requirement(release: built.Release) -> None:
     listed = {
         (part["name"].lower().replace("_", "-"), part["version"])
-        for part in json.loads(image.sbom.read_text())["components"]
+        for part in json.loads(release.sbom.read_text())["components"]
     }
     lines = (built.ROOT / "requirements.txt").read_text().splitlines()
     pinned = {tuple(line.split()[0].split("==")) for line in lines if "==" in line and not line.startswith((" ", "#"))}
@@ -23,14 +23,14 @@ async def test_the_list_of_packages_names_every_pinned_requirement(image: built.
     assert pinned <= listed
 
 
-async def test_there_is_no_shell_in_any_layer(image: built.Image) -> None:
-    programs = {PurePosixPath(name) for name in image.files() if PurePosixPath(name).parent.name in {"bin", "sbin"}}
+async def test_there_is_no_shell_in_any_layer(release: built.Release) -> None:
+    programs = {PurePosixPath(name) for name in release.files() if PurePosixPath(name).parent.name in {"bin", "sbin"}}
     assert PurePosixPath("/opt/koordgate/bin/koordgate") in programs
     assert not {program for program in programs if program.name in SHELLS}
 
 
-async def test_its_labels_say_what_it_is_and_where_the_list_of_packages_is(image: built.Image) -> None:
-    labels = image.config()["Labels"]
+async def test_its_labels_say_what_it_is_and_where_the_list_of_packages_is(release: built.Release) -> None:
+    labels = release.config()["Labels"]
     project = tomllib.loads((built.ROOT / "pyproject.toml").read_text())["project"]
     told = {name.removeprefix("org.opencontainers.image."): text for name, text in labels.items()}
     assert (told["title"], told["version"]) == ("koordgate", project["version"])
@@ -39,10 +39,10 @@ async def test_its_labels_say_what_it_is_and_where_the_list_of_packages_is(image
     assert re.fullmatch(r"[0-9a-f]{40}(-changed)?", told["revision"])
     assert re.fullmatch(r"localhost/koordgate-runtime@sha256:[0-9a-f]{64}", told["base.name"])
     assert labels["io.koordgate.sbom"] == LISTED
-    assert LISTED in image.files()
+    assert LISTED in release.files()
 
 
-async def test_it_starts_koordgate_without_a_shell_as_a_user_without_rights(image: built.Image) -> None:
-    config = image.config()
+async def test_it_starts_koordgate_without_a_shell_as_a_user_without_rights(release: built.Release) -> None:
+    config = release.config()
     assert (config["Entrypoint"], config.get("Cmd") or []) == (["koordgate"], [])
     assert config["User"] == "65532:65532"

@@ -1,8 +1,11 @@
-"""koordgate as users install it: the image, the chart's Pods, their Services, and a roll-out under load."""
+"""koordgate as users install it from a release: the image, the chart's Pods, the client, and a roll-out under load."""
 
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -112,6 +115,27 @@ async def test_helm_test_says_that_nothing_failed(cluster: Cluster) -> None:
     await cluster.test()
     told = await cluster.node.logs(chart.NAMESPACE, "koordgate-doctor", "doctor")
     assert re.search(r"^0 failures, ", told, re.MULTILINE), told
+
+
+async def test_the_pods_run_the_image_of_the_release_by_its_digest(cluster: Cluster) -> None:
+    image = f"{cluster.release.repository}@{cluster.release.digest()}"
+    for app in ("koordgate", "koordgate-reporter"):
+        for found in await cluster.pods(app):
+            assert [container["image"] for container in found["spec"]["containers"]] == [image]
+
+
+async def test_the_client_of_the_release_says_that_nothing_failed_and_needs_nothing_but_python(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """It has no environment of this checkout, no home, and a folder in which only the release is."""
+    python = getattr(sys, "_base_executable", sys.executable)
+    env = {"PATH": os.defpath, "HOME": str(tmp_path), "KUBECONFIG": str(cluster.plane.admin_kubeconfig)}
+    asked = (python, cluster.release.client.name, "doctor")
+    done = await asyncio.to_thread(
+        subprocess.run, asked, cwd=cluster.release.folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert re.search(r"^0 failures, ", done.stdout, re.MULTILINE), f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0
 
 
 async def test_an_upgrade_rolls_while_pods_are_created_and_no_admission_fails_and_no_allocation_is_lost(

@@ -21,8 +21,9 @@ CHANGELOG = """\
 
 ### Requests
 
-- One.
-- Two.
+- One, as [a page of
+  the tree](docs/page.md#part) says.
+- Two, as [Keep a Changelog](https://keepachangelog.com) says.
 
 ## 1.1.0 - 2026-11-01
 
@@ -117,6 +118,10 @@ def test_a_trial_is_built_from_changes_and_without_a_day(tree: Path) -> None:
     assert problems(tree, "1.2.0", REPOSITORY, trial=True) == []
 
 
+def test_a_call_without_a_version_is_told_which_one_the_tree_states(tree: Path) -> None:
+    assert problems(tree, "", REPOSITORY, trial=False) == ["VERSION is empty: pyproject.toml states 1.2.0"]
+
+
 def test_all_problems_are_told_at_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # no helm
     found = problems(tree, "9.9.9", "", trial=False)
@@ -124,8 +129,11 @@ def test_all_problems_are_told_at_once(tree: Path, monkeypatch: pytest.MonkeyPat
     assert [word for problem in found for word in words if word in problem] == list(words)
 
 
-def test_the_notes_are_the_part_of_that_version_alone(tree: Path) -> None:
-    assert notes(tree, "1.2.0") == "### Requests\n\n- One.\n- Two.\n"
+def test_the_notes_are_the_part_of_that_version_alone_without_links_into_the_tree(tree: Path) -> None:
+    assert notes(tree, "1.2.0") == (
+        "### Requests\n\n- One, as a page of\n  the tree says.\n"
+        "- Two, as [Keep a Changelog](https://keepachangelog.com) says.\n"
+    )
 
 
 def test_the_files_have_the_time_of_the_commit(tree: Path) -> None:
