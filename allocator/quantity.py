@@ -30,6 +30,7 @@ _GRAMMAR: Final = re.compile(
 _MAX_LENGTH: Final = 64  # no sane quantity is longer; bounds the work on untrusted text
 LARGEST: Final = 2**63 - 1  # a Quantity's int64, and the largest integer in an object of the API
 _MIB: Final = 2**20
+_GIB: Final = 2**30
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -155,3 +156,18 @@ def format_bytes(value: int) -> str:
 def whole_mebibytes(value: int) -> int:
     """Round bytes down to whole MiB, so that they are short to write; less than one stays as it is."""
     return value // _MIB * _MIB or value
+
+
+def in_gib(value: int, *, stated: bool = False) -> str:
+    """Write bytes for people: GiB with one decimal, rounded down; less than a tenth in MiB, rounded down.
+
+    Rounded down, a part is never more than its card, nor the parts more than their sum.
+    `stated`: somebody wrote this amount. It is then not rounded: what is no whole tenth is in MiB, or in bytes.
+    """
+    tenths, rest = divmod(value * 10, _GIB)
+    if value < _MIB or (stated and rest and value % _MIB):
+        return f"{value} byte{'s' * (value > 1)}" if value else "0 GiB"
+    if not tenths or (stated and rest):
+        return f"{value // _MIB} MiB"
+    whole, tenth = divmod(tenths, 10)
+    return f"{whole}.{tenth} GiB" if tenth else f"{whole} GiB"

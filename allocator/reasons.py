@@ -189,6 +189,7 @@ def _largest(below: int, fits: Callable[[int], bool]) -> int:
 
 
 def _smaller(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
+    told = partial(describe, typed=True)
     for kind in request.types():
         asks = [one for one in request.containers if one.ask.type == kind and not one.ask.every]
         if not asks:
@@ -197,14 +198,12 @@ def _smaller(request: PodRequest, node: NodeSnapshot) -> Iterator[Change]:
         count = _largest(most.ask.count, partial(_fits_with_count, request, node, most))
         if count:
             less = replace(most.ask, count=count)
-            yield Change(ChangeKind.REQUEST, f"{named(most)}: ask for {describe(less)} instead of {describe(most.ask)}")
+            yield Change(ChangeKind.REQUEST, f"{named(most)}: ask for {told(less)} instead of {told(most.ask)}")
         if not any(kind.percent) or any(one.ask.whole and one.ask.count > 1 for one in asks):
             continue
         percent = _largest(FULL, partial(_fits_scaled, request, node, kind))
         if percent:
-            texts = (
-                f"{named(one)}: {describe(_part(one.ask, percent))} instead of {describe(one.ask)}" for one in asks
-            )
+            texts = (f"{named(one)}: {told(_part(one.ask, percent))} instead of {told(one.ask)}" for one in asks)
             yield Change(ChangeKind.REQUEST, f"ask for at most {percent} % of that of each device: {'; '.join(texts)}")
 
 

@@ -101,6 +101,12 @@ def read_files(paths: Iterable[str], configured: WebhookSettings | None, *, assu
     return Reading(objects, [*notes, *told], manifests=True)
 
 
+def together(live: Reading, files: Reading) -> Reading:
+    """A cluster that was read, with objects of files in place of its own."""
+    objects, _ = _latest([*live.objects, *files.objects])
+    return replace(live, objects=objects, notes=[*live.notes, *files.notes])
+
+
 def _latest(listed: Iterable[Found]) -> tuple[list[Found], list[str]]:
     """Of objects that are given more than once, such as a Pod before and after its bind, keep the last and note it."""
     found: dict[tuple[object, ...], Found] = {}

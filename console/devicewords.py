@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from allocator.quantity import in_gib
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.asks import DeviceQuota
 from allocator.vocabulary.cpunode import MILLI, CpuShare, NumaShare
 from allocator.vocabulary.cputopology import format_cpuset
-from allocator.vocabulary.delivery import Keeping, MemoryUse, read_limits
+from allocator.vocabulary.delivery import MIB, Keeping, MemoryUse, read_limits
 from allocator.vocabulary.devicetype import FULL, DeviceType, DeviceTypes, Unit
 from allocator.vocabulary.holdings import Holding, Share
 from allocator.wire.podallocated import NONE, UNLIMITED, read_quotas
@@ -15,8 +16,6 @@ from webhook.view.nodereport import DeviceReport, Holder, told_tails
 
 Raw = Mapping[str, Any]
 
-_MIB: Final = 2**20
-_GIB: Final = 2**30
 _SHORT: Final = 12  # GPU- and eight digits, or a PCI address: unique on a node
 _NAME: Final = 32
 _UNSTATED: Final = "an amount that is not stated"
@@ -31,9 +30,9 @@ def told_holder(one: Holder) -> str:
 
 def told_use(use: MemoryUse) -> str:
     """Write what a container has of a card's memory, and whether it is kept to it."""
-    used = "" if use.used is None else f" uses {gib(use.used)}"
-    most = "" if use.limit is None else f" of at most {gib(use.limit)}"
-    wanted = f", not kept to {gib(use.wanted)}" if use.wanted is not None and use.limit != use.wanted else ""
+    used = "" if use.used is None else f" uses {in_gib(use.used)}"
+    most = "" if use.limit is None else f" of at most {in_gib(use.limit)}"
+    wanted = f", not kept to {in_gib(use.wanted)}" if use.wanted is not None and use.limit != use.wanted else ""
     over = ", more than it holds" if use.exceeds else ""
     by = f" by {use.provider}" if use.keeping is Keeping.INJECTED else ""
     return f"{use.container}{used}{most}{wanted} ({use.keeping}{by}{over})"
@@ -62,14 +61,6 @@ def short_name(pod: str) -> str:
     return pod.removeprefix("default/")
 
 
-def gib(amount: int) -> str:
-    """Write bytes in GiB, rounded to tenths; less than a tenth in MiB, rounded up."""
-    if 0 < amount < _GIB // 10:
-        return f"{-(-amount // _MIB)} MiB"
-    tenths = (amount * 10 + _GIB // 2) // _GIB
-    return f"{tenths // 10} GiB" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} GiB"
-
-
 def share_of(share: Share, kind: DeviceType) -> str:
     """How much of a device a share is, in full."""
     amounts = share.amounts
@@ -85,7 +76,7 @@ def share_of(share: Share, kind: DeviceType) -> str:
 def _amount_of(tail: str, kind: DeviceType, amounts: Mapping[str, int]) -> str:
     """Write the amount of one resource with the resource's word; memory in bytes and in percent."""
     amount, ratio = amounts[tail], _ratio(kind)
-    text = gib(amount) if kind.in_bytes(tail) else f"{amount}{_unit(kind, tail)}"
+    text = in_gib(amount) if kind.in_bytes(tail) else f"{amount}{_unit(kind, tail)}"
     percent = f" ({amounts[ratio]} %)" if tail == kind.restated else ""
     return f"{_spoken(tail, kind)} {text}{percent}"
 
@@ -104,6 +95,13 @@ def part_of(share: Share, kind: DeviceType) -> str:
     return f"{texts}, function {_functions(share)}" if share.functions else texts
 
 
+def used_of_total(used: int, total: int, between: str) -> str:
+    """Write two amounts of bytes; one unit stands for both where it is the same."""
+    total_in = in_gib(total)
+    unit = total_in.rpartition(" ")[2]
+    return f"{in_gib(used).removesuffix(f' {unit}')}{between}{total_in}"
+
+
 def used_of(one: DeviceReport) -> str:
     """How much of a device is held, and of what total."""
     kind, device = one.kind, one.device
@@ -113,7 +111,7 @@ def used_of(one: DeviceReport) -> str:
         word = "" if kind.simple else f"{_spoken(tail, kind)} "
         if kind.in_bytes(tail):
             word = "" if tail == kind.restated else word
-            texts.append(word + (gib(used) if total is None else f"{gib(used).removesuffix(' GiB')} of {gib(total)}"))
+            texts.append(word + (in_gib(used) if total is None else used_of_total(used, total, " of ")))
         elif _unit(kind, tail):
             texts.append(f"{word}{used} %")
         else:
@@ -164,7 +162,7 @@ def quotas(pod: Raw, types: DeviceTypes) -> list[str]:
 def limits(pod: Raw) -> list[str]:
     """What each container may use of the memory of each of its GPUs, as the bind stated it to what keeps limits."""
     stated = read_limits(pod["metadata"].get("annotations") or {})
-    return [f"{container} is kept to {most} MiB of each of its GPUs" for container, most in stated.items()]
+    return [f"{container} is kept to {in_gib(most * MIB)} of each of its GPUs" for container, most in stated.items()]
 
 
 def quota_of(quota: DeviceQuota) -> str:
@@ -192,7 +190,7 @@ def cpus_of(share: CpuShare) -> str:
 def numa_of(one: NumaShare) -> str:
     """What a Pod holds in one NUMA node."""
     texts = [f"{cpu(one.milli)} CPU"] if one.milli else []
-    texts += [gib(one.memory)] if one.memory else []
+    texts += [in_gib(one.memory)] if one.memory else []
     return ", ".join(texts) or "its shared pool"
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from allocator.cpu.accumulator import take, wishes_given_up
 from allocator.cpu.kubelet import refused_by_kubelet
 from allocator.cpu.words import cpu_amount, not_free, numa_nodes
-from allocator.quantity import format_bytes
+from allocator.quantity import in_gib
 from allocator.vocabulary.cpunode import (
     ARM,
     MILLI,
@@ -247,7 +247,7 @@ def _short_of_cpus(ask: CpuAsk, name: str, own: Own, free: int, *, permanent: bo
 
 
 def _short_of_memory(ask: CpuAsk, name: str, numa: Iterable[int]) -> Refusal:
-    why = f"memory {format_bytes(ask.memory)} is not free in {numa_nodes(numa)}"
+    why = f"memory {in_gib(ask.memory, stated=True)} is not free in {numa_nodes(numa)}"
     return Refusal(f"{name}: {why}", short="too little memory in the NUMA nodes")
 
 

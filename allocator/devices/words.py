@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from allocator.quantity import format_bytes, whole_mebibytes
+from allocator.quantity import format_bytes, in_gib, whole_mebibytes
 from allocator.topology.sets import WITHIN
 from allocator.vocabulary.asks import ContainerAsk, DeviceAsk, Scope
 from allocator.vocabulary.devicetype import DeviceType, Unit
@@ -17,8 +17,20 @@ def how_many(count: int, kind: DeviceType) -> str:
 
 
 def fitting(count: int, ask: DeviceAsk) -> str:
-    """Say how many devices fit an ask: "1 GPU fits 2 x (core 100 %, memory 100 %)"."""
-    return f"{how_many(count, ask.type)} {'fits' if count == 1 else 'fit'} {describe(ask)}"
+    """Say that too few devices fit an ask: "only 7 of 9 whole GPUs are free".
+
+    It does not begin with a number: kube-scheduler writes that of the nodes before it.
+    """
+    kind = ask.type
+    one = kind.plural.removesuffix("s")
+    size, verb, room = (
+        ("whole ", ("is", "are"), "free") if ask.whole else ("", ("has", "have"), f"room for {_each(ask)}")
+    )
+    if ask.every:
+        return f"not all selected {size}{kind.plural} {verb[1]} {room}"
+    if not count:
+        return f"no {size}{one} {verb[0]} {room}" + (f" ({ask.count} are asked)" if ask.count > 1 else "")
+    return f"only {count} of {ask.count} {size}{kind.plural} {verb[count > 1]} {room}"
 
 
 def plural(kind: DeviceType) -> str:
@@ -39,31 +51,41 @@ def subject(of: ContainerAsk) -> str:
     return f"container {named(of)} asks" if len(of.names) == 1 else f"containers {named(of)} together ask"
 
 
-def describe(ask: DeviceAsk) -> str:
-    """Write an ask for people: `2 x (core 100 %, memory 100 %)`."""
+def describe(ask: DeviceAsk, *, typed: bool = False) -> str:
+    """Write an ask for people: `2 x (core 100 %, memory 100 %)`; `typed`: bytes as somebody may type them."""
     kind = ask.type
     if not kind.simple and kind.unit is Unit.DEVICES and ask.whole:
         return f"{ask.count} x (whole)"
+    return f"{ask.count} x ({_each(ask, typed=typed)})"
+
+
+def _each(ask: DeviceAsk, *, typed: bool = False) -> str:
     template = f"{ask.template}: " if ask.template else ""
-    return f"{ask.count} x ({template}{describe_amounts(kind, ask.amounts, ask.amounts)})"
+    return f"{template}{describe_amounts(ask.type, ask.amounts, ask.amounts, typed=typed)}"
 
 
 def describe_amounts(
-    kind: DeviceType, amounts: Sequence[int | None], stated: Sequence[int | None] | None = None
+    kind: DeviceType,
+    amounts: Sequence[int | None],
+    stated: Sequence[int | None] | None = None,
+    *,
+    typed: bool = False,
 ) -> str:
-    """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40Gi (50 %)`.
+    """Write amounts of a device, one for each of the type's tails: `core 50 %, memory 40 GiB (50 %)`.
 
-    `stated`: those that somebody stated, None for each that nobody did. Bytes that were stated are written exactly,
-    others as an amount that a Pod could ask for instead: in whole MiB, rounded down.
+    `stated`: those that somebody stated, None for each that nobody did. Bytes that were stated are written exactly.
+    `typed`: bytes are a quantity that a Pod could ask for; one that nobody stated is in whole MiB, rounded down.
     """
     exact = [amount is not None for amount in stated or (None,) * len(amounts)]
     parts: dict[str, list[str]] = {}
     for tail, word, unit, amount, told in zip(kind.tails, kind.words, kind.units, amounts, exact, strict=True):
         if amount or (amount == 0 and (kind.simple or tail in (kind.memory or ()))):
             text = f"{amount}{' %' if unit is Unit.PERCENT else ''}"
-            if unit is Unit.BYTES:
+            if unit is Unit.BYTES and typed:
                 text = format_bytes(amount if told else whole_mebibytes(amount))
-            parts.setdefault(word, []).insert(0, text)
+            elif unit is Unit.BYTES:
+                text = in_gib(amount, stated=told)
+            parts.setdefault(word, []).append(text)
     return ", ".join(
         f"{name} {texts[0]}" + "".join(f" ({more})" for more in texts[1:]) for name, texts in parts.items()
     )

@@ -1,15 +1,13 @@
-"""Devices of nodes as data (pure), and in numbers: people read memory in GiB with one decimal, data states bytes."""
+"""Devices of nodes as data, whose amounts are exact (pure)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from allocator.vocabulary.devicetype import DeviceTypes
 from webhook.devicemap.document import STATES, VERSION, node_entry, types_entry
 from webhook.view.nodereport import Availability, DeviceReport, NodeReport
 
 Raw = dict[str, Any]
-
-_MIB: Final = 2**20
 
 
 def summary(devices: Iterable[DeviceReport]) -> dict[Availability, int]:
@@ -23,21 +21,6 @@ def summary(devices: Iterable[DeviceReport]) -> dict[Availability, int]:
 def are_there(count: Mapping[Availability, int]) -> int:
     """How many of the counted devices their nodes list."""
     return sum(count.values()) - count[Availability.GONE]
-
-
-_GIB: Final = 2**30
-
-
-def held_of(used: int, total: int) -> tuple[str, str]:
-    """Write what is held of bytes, and the total, in GiB: the total rounded down, what is held rounded up."""
-    whole = total * 10 // _GIB
-    held = -(-used * 10 // _GIB)
-    return _tenths(min(held, whole) if used <= total else held), _tenths(whole)
-
-
-def _tenths(number: int) -> str:
-    whole, tenth = divmod(number, 10)
-    return f"{whole}.{tenth}" if tenth else str(whole)
 
 
 def document(reports: Iterable[NodeReport], types: DeviceTypes) -> Raw:

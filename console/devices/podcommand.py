@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 
+from allocator.quantity import in_gib
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.cpunode import CpuShare
 from allocator.vocabulary.cputopology import format_cpuset
@@ -15,7 +16,7 @@ from allocator.vocabulary.names import GPU_CORE, GPU_MEMORY
 from console import terminal
 from console.devices.nodes import CommandError, Known, read_nodes
 from console.devices.session import CommandEnd, add_listing, carry_out
-from console.devicewords import gib, told_holder, told_share
+from console.devicewords import told_holder, told_share
 from console.plaintable import add_row, plain_table
 from console.reading import add_cluster
 from console.terminal import printable
@@ -69,7 +70,7 @@ def pods_table(found: Iterable[OnNode], *, wide: bool) -> Table:
         more = f" +{len(names) - _MAX_DEVICES}" if len(names) > _MAX_DEVICES and not wide else ""
         devices = ", ".join(names if wide else names[:_MAX_DEVICES]) + more
         core, memory = (_sum(holding.shares, tail) for tail in (GPU_CORE, GPU_MEMORY))
-        amounts = (f"{core}%" if core else "", gib(memory) if memory else "", _cpus(_cpus_of(holding)))
+        amounts = (f"{core}%" if core else "", in_gib(memory) if memory else "", _cpus(_cpus_of(holding)))
         name = told_holder(holding).replace(f"{holding.namespace}/", "", 1)  # it has a column of its own
         ids = [", ".join(share.id for share in holding.shares)] if wide else []
         add_row(table, holding.namespace, name, node, devices, *amounts, *ids)

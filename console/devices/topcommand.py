@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from allocator.vocabulary.devicetype import DeviceTypes
-from allocator.vocabulary.names import GPU_MEMORY
 from console import terminal
-from console.devices.cards import are_there, document, held_of, summary
+from console.devices.cards import are_there, document, summary
 from console.devices.nodes import (
     BOUND,
     CommandError,
@@ -29,7 +28,7 @@ from console.devices.nodes import (
     read_nodes,
 )
 from console.devices.session import CommandEnd, add_listing, carry_out
-from console.devicewords import share_of, told_holder, told_use, used_of
+from console.devicewords import share_of, told_holder, told_use, used_of, used_of_total
 from console.plaintable import add_row, plain_table
 from console.reading import add_cluster
 from console.terminal import counted, printable
@@ -49,7 +48,9 @@ _LEAST: Final = 40  # columns; a narrower terminal wraps
 _ROOMY: Final = 92  # columns from which on the model has a column
 _BAR: Final = 10
 _MODEL: Final = 18
-_AMOUNT: Final = 13  # 143.7/143.7Gi
+_AMOUNT: Final = 15  # 143.7/143.7 GiB
+_NAME: Final = 8  # of a device, unless one that is shown is longer
+_MAX_NAME: Final = 32
 _VENDORS: Final = ("NVIDIA-", "NVIDIA ")
 _STYLES: Final = {
     Availability.FREE: "green",
@@ -67,6 +68,7 @@ class Look(NamedTuple):
     width: int = WIDTH
     full: str = "█"  # the character of what is held
     empty: str = "░"  # that of what is not
+    name: int = _NAME  # columns of a device's name, by which people cordon it
 
 
 def look(width: int, encoding: str) -> Look:
@@ -88,6 +90,9 @@ class ShownNode(NamedTuple):
 
 def lines(shown: Iterable[ShownNode], drawn: Look) -> Iterator[Text]:
     """A heading for each node, then a line for each of its devices."""
+    shown = list(shown)
+    names = [cell_len(printable(device.name)) for one in shown for device in one.devices]
+    drawn = drawn._replace(name=min(max([_NAME, *names]), _MAX_NAME))
     for one in shown:
         yield _heading(one, drawn)
         for device in one.devices:
@@ -103,7 +108,7 @@ def _heading(one: ShownNode, drawn: Look) -> Text:
 def line(card: DeviceReport, drawn: Look) -> Text:
     """A device in one line: its name, model, bars, and who holds some of it or why nobody may."""
     model = drawn.width >= _ROOMY
-    text = Text(f"  {_column(card.name, 8)} ")
+    text = Text(f"  {_column(card.name, drawn.name)} ")
     if model:
         text.append(f"{_column(_model(card), _MODEL)} ")
     first, second = _bars(card)
@@ -149,7 +154,7 @@ def _amount(card: DeviceReport, tail: str) -> str:
     total, used = card.total.get(tail, 0), card.used.get(tail, 0)
     if not total:
         return ""
-    return "{}/{}Gi".format(*held_of(used, total)) if tail == GPU_MEMORY else f"{used}/{total}"
+    return used_of_total(used, total, "/") if card.kind.in_bytes(tail) else f"{used}/{total}"
 
 
 def _rest(card: DeviceReport, width: int) -> Text:

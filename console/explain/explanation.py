@@ -22,6 +22,7 @@ from console.cluster import mapping
 from console.devicewords import adopted
 from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, detail, judge, remedies
 from console.explain.scene import Scene, conditions
+from console.simulator import words
 from webhook.view.nodereport import Availability, DeviceReport, node_report
 from webhook.view.podinfo import annotated_holding, read_pod_info
 
@@ -53,6 +54,7 @@ class Hurdle(NamedTuple):
     text: str
     todo: str  # what to do about it
     stops: bool = True  # whether the Pod lands nowhere because of it, whatever nodes say
+    details: tuple[str, ...] = ()  # what it consists of, a sentence each
 
 
 def hurdles(scene: Scene) -> list[Hurdle]:
@@ -90,7 +92,9 @@ def _served(scene: Scene) -> list[Hurdle]:
     namespace = scene.given["metadata"]["namespace"]
     info, ours = scene.info, scene.settings.scheduler.names.of(namespace)
     if scene.refused:
-        return [Hurdle(Why.REFUSED, f"admission refuses it: {scene.refused}", "correct the Pod")]
+        first, *more = words.problems(scene.refused, scene.given)
+        text = f"admission refuses it for {len(more) + 1} problems" if more else f"admission refuses it: {first}"
+        return [Hurdle(Why.REFUSED, text, "correct it as admission says", details=(first, *more) if more else ())]
     if info is None or not info.asks:
         text = f"it asks for no devices or CPUs of koordgate's, and {own} places it by itself"
         if held := held_by_others(scene):

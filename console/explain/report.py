@@ -10,7 +10,7 @@ from allocator.index.query import MAX_AMOUNT
 from allocator.index.search import STEP
 from allocator.vocabulary.asks import Preference
 from console import devicewords
-from console.explain.explanation import Explanation, Rival, TypeLeft, Whereabouts, held_by_others, last_said
+from console.explain.explanation import Explanation, Hurdle, Rival, TypeLeft, Whereabouts, held_by_others, last_said
 from console.explain.nodes import CardDetail, NodeDetail, NodeVerdict, WayToFit
 from console.plaintable import plain_table
 from console.simulator.words import asked
@@ -21,7 +21,7 @@ MAX_NAMED: Final = 8
 
 def headline(found: Explanation) -> str:
     """The answer in one sentence."""
-    name, stopped = f"Pod {found.scene.name}", found.stopped
+    name, stopped = _subject(found), found.stopped
     if stopped is not None and stopped.why in {"finished", "terminating"}:
         return f"{name}: {stopped.text}."
     if found.bound:
@@ -37,10 +37,30 @@ def headline(found: Explanation) -> str:
     return f"{name} fits on none of {many}; the nearest is {nearest.name}: {nearest.reasons[0].short}."
 
 
+def _subject(found: Explanation) -> str:
+    """The Pod; of several that are alike, all of them."""
+    target = found.scene.target
+    if target.several:
+        return f"Each of {target.waiting} Pods of {target.of}"
+    return f"The Pod of {target.of}" if target.where else f"Pod {found.scene.name}"
+
+
+def _alike(found: Explanation) -> Iterator[str]:
+    """What is to be known of the Pods that are like the one that is explained, a sentence each."""
+    target = found.scene.target
+    if target.several:
+        yield f"They are alike, and Pod {found.scene.name} is explained for all."
+        if found.fitting and found.stopped is None:
+            yield "How many of them fit at the same time, koordgate simulate says."
+    if target.of and target.bound:
+        which = "have" if target.bound > 1 else "has"
+        yield f"{counted(target.bound, 'more Pod' if target.waiting else 'Pod')} of {target.of} {which} a node."
+
+
 def _where_it_fits(found: Explanation, many: str) -> str:
     room = f"{len(found.fitting)} of {many}"
     if found.aside is not None:
-        return f"is on no node yet: {found.aside.text}; it has room on {room}"
+        return f"is on no node yet: {found.aside.text}; there is room on {room}"
     return f"fits on {room} now; koordgate would send it to {found.fitting[0].name}"
 
 
@@ -96,11 +116,20 @@ def grouped(verdicts: Sequence[NodeVerdict]) -> list[tuple[str, str, list[str]]]
     return sorted(((by, why, names) for (by, why), names in groups.items()), key=lambda one: (-len(one[2]), one[:2]))
 
 
-def told_card(one: CardDetail) -> str:
-    """One device in a line: what it is, why it does not do, and who holds it."""
-    device = one.device
-    held = f"; held by {some(one.holders, 4)}" if one.holders else ""
-    return f"{device.type} {device.minor} {devicewords.short_id(device.id)}: {one.reason.why or 'it would do'}{held}"
+def told_cards(cards: Sequence[CardDetail], *, apart: bool = False) -> Iterator[str]:
+    """Devices: which they are, why they cannot serve the Pod, and who holds them; equal ones in one line.
+
+    `apart`: each in a line of its own.
+    """
+    alike: dict[object, list[CardDetail]] = {}
+    for at, one in enumerate(cards):
+        alike.setdefault(at if apart else (one.device.type, one.reason.why, one.holders), []).append(one)
+    for of in alike.values():
+        first = of[0]
+        held = f"; held by {some(first.holders, 4)}" if first.holders else ""
+        minors = ", ".join(str(one.device.minor) for one in of)
+        which = f" {devicewords.short_id(first.device.id)}" if len(of) == 1 else ""
+        yield f"{first.device.type} {minors}{which}: {first.reason.why or 'room for the Pod'}{held}"
 
 
 def figures(one: Rival, preference: Preference) -> str:
@@ -114,7 +143,7 @@ def figures(one: Rival, preference: Preference) -> str:
     opened = [] if found.opened is None else [_opened(found.opened)]
     opened += [_begins(found.idle)] if found.idle else []
     if preference is Preference.PACKING:
-        return ", ".join([*texts, *opened, f"packing step {found.score // STEP} ({found.score} of 100)"])
+        return ", ".join([*texts, *opened, f"packing {found.score} of 100 (counts as {found.score // STEP * STEP})"])
     if preference is Preference.FRAGMENTATION:
         return ", ".join([*texts, *opened, f"place {found.score + 1} by {Preference.MOST_BALANCED}"])
     return ", ".join([*texts, f"place {found.score + 1} by {preference}", *opened])
@@ -153,7 +182,7 @@ def why_these(found: Explanation, one: Whereabouts) -> Iterator[str]:
     taken = {share.id for share in one.shares}
     for other in one.cards if one.holding is not None else ():
         if other.device.id not in taken:
-            state = other.why or "it would have done as well: it comes later in the order of devices"
+            state = other.why or "it has room as well, and comes later in the order of devices"
             yield f"not {other.device.type} {other.device.minor} {devicewords.short_id(other.device.id)}: {state}"
     if one.placed is not None and not one.same:
         now = [f"{share.type} {share.minor}" for share in one.placed.shares]
@@ -171,6 +200,9 @@ _MAX_TEXT = 600  # characters of one reason
 def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
     """Write an explanation."""
     yield Text(_line(headline(found)), "bold")
+    for one in found.hurdles if found.stopped is None else [found.stopped]:
+        yield from (f"  - {_line(text)}" for text in one.details)
+    yield from map(_line, _alike(found))
     step = next_step(found)
     if step:
         yield _line(step)
@@ -193,7 +225,7 @@ def parts(found: Explanation, *, everything: bool) -> Iterator[Part]:
         yield f"What its scheduler said last: {_line(said)}"
     yield from _nodes(found, everything=everything)
     for node, remedies in zip(found.nodes, found.remedies, strict=True):
-        yield from _node(node, remedies, everything=everything)
+        yield from _node(found, node, remedies, everything=everything)
 
 
 def _line(text: str) -> str:
@@ -218,24 +250,23 @@ def _nodes(found: Explanation, *, everything: bool) -> Iterator[Part]:
         yield f"{counted(len(groups) - _MAX_GROUPS, 'more reason')}: --all"
 
 
-def _node(node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> Iterator[Part]:
+def _node(found: Explanation, node: NodeDetail, remedies: list[WayToFit], *, everything: bool) -> Iterator[Part]:
     verdict = node.verdict
     yield ""
     if verdict.fits:
         yield f"Node {verdict.name}: it fits"
     else:
-        unit = "percent of a device, CPU or amount; see docs/operate/explain.md"
-        yield f"Node {verdict.name} (lack {verdict.lack}: {unit})"
+        yield f"Node {verdict.name} (the nearest)" if verdict is found.verdicts[0] else f"Node {verdict.name}"
     for reason in verdict.reasons:
         yield f"  {reason.by}: {_line(reason.text)}"
-    shown = node.cards if everything else node.cards[:_MAX_CARDS]
-    for card in shown:
-        yield f"  {_line(told_card(card))}"
-    if len(node.cards) > len(shown):
-        yield f"  {counted(len(node.cards) - len(shown), 'more device')}: --all"
+    lines = list(told_cards(node.cards, apart=everything))
+    shown = lines if everything else lines[:_MAX_CARDS]
+    yield from (f"  {_line(text)}" for text in shown)
+    if len(lines) > len(shown):
+        yield f"  {counted(len(lines) - len(shown), 'more line')} about devices: --all"
     yield from (f"  {_line(doubt)}" for doubt in node.doubts[: None if everything else _MAX_CARDS])
     for numa, why in node.numas.items():
-        yield f"  NUMA node {numa}: {_line(why) or 'it would fit'}"
+        yield f"  NUMA node {numa}: {_line(why) or 'it fits there'}"
     if verdict.fits:
         return
     yield ""
@@ -288,6 +319,9 @@ def data(found: Explanation) -> Raw:
     scene = found.scene
     return {
         "pod": scene.name,
+        "of": scene.target.of,
+        "alike": scene.target.waiting,
+        "withNode": scene.target.bound,
         "uid": scene.given["metadata"]["uid"],
         "node": scene.given["spec"].get("nodeName") or "",
         "answer": headline(found),
@@ -296,15 +330,18 @@ def data(found: Explanation) -> Raw:
         "schedulerName": scene.given["spec"].get("schedulerName") or "",
         "translatedHere": scene.translated,
         "schedulerSaid": last_said(scene.given),
-        "hurdles": [
-            {"why": str(one.why), "text": one.text, "toDo": one.todo, "stops": one.stops} for one in found.hurdles
-        ],
+        "hurdles": [_hurdle(one) for one in found.hurdles],
         "fits": [one.name for one in found.fitting],
         "nodes": [_verdict(one) for one in found.verdicts],
         "details": [_detail(*both) for both in zip(found.nodes, found.remedies, strict=True)],
         "standing": None if found.standing is None else _standing_data(found.standing),
         "notes": scene.notes,
     }
+
+
+def _hurdle(one: Hurdle) -> Raw:
+    text = "; ".join((one.text, *one.details))
+    return {"why": str(one.why), "text": text, "toDo": one.todo, "stops": one.stops}
 
 
 def _verdict(one: NodeVerdict) -> Raw:

@@ -1,7 +1,7 @@
 """A Pod and its cluster, as a replica would see them: from a live cluster, a snapshot, or files."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,12 +23,11 @@ from console.cluster import (
     mapping,
     priorities_of,
 )
-from console.devices.nodes import CommandError
+from console.explain.target import Target
 from console.simulator.apiserver import with_defaults
 from console.simulator.cluster import OfflineCluster
 from console.simulator.documents import stated_among
 from console.simulator.scheduler import unready
-from console.terminal import counted
 from webhook.scheduling.assumed import Assumed
 from webhook.scheduling.ranking import Ranking
 from webhook.settings import WebhookSettings, adoption_of, read_mix, types_of
@@ -37,9 +36,7 @@ from webhook.view.feed import GroupFeed
 from webhook.view.podinfo import PodInfo, read_pod_info
 from webhook.view.typical import learned
 
-_MAX_NAMED: Final = 8
 _BESIDE: Final = ("ResourceQuota", "Event")
-_WORKLOADS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "ReplicationController")
 _OF_NODE: Final = ("Node", "Device")
 _SEEN: Final = ("RuntimeClass", "Node", "Device", "NodeResourceTopology", "ResourceSlice", "ResourceClaim")
 
@@ -61,6 +58,7 @@ class Scene:
     existing: bool  # whether the API server has the Pod
     others: Mapping[str, Sequence[Raw]]  # kind -> objects that decisions do not read: quotas and Events
     held_on: Sequence[str]  # the nodes on whose ledger something is held for the Pod
+    target: Target  # the Pod, and how many are like it
     adopted: ForeignHolding | None = None  # what it holds where it is by another product's statement; None if nothing
 
     @property
@@ -101,23 +99,17 @@ def _adopted(cluster: Cluster, given: Raw) -> ForeignHolding | None:
     return seen.view.snapshot(name).foreign.get(given["metadata"]["uid"])
 
 
-async def scene(
-    read: Reading,
-    wanted: str,
-    namespace: str,
-    configured: WebhookSettings | None,
-) -> Scene:
-    """Find a Pod among objects, and make its scene.
+async def scene(read: Reading, target: Target, configured: WebhookSettings | None) -> Scene:
+    """Make the scene of a Pod among objects that were checked, or of one that is still to be created there.
 
-    `namespace`: that it is in, unless its name says so. `configured`: settings to be used instead of those among the
-    objects. In manifests, running Pods hold what `simulate` lets them hold, idle devices for Pods of a device plugin
-    among that. Raises CommandError: there is no such Pod;
-    InputError: an object is none that an API server would send.
+    `configured`: settings to be used instead of those among the objects. In manifests, running Pods hold what
+    `simulate` lets them hold, idle devices for Pods of a device plugin among that. Raises InputError: an object is none
+    that an API server would send.
     """
-    space, _, name = wanted.rpartition("/")
-    space = space or namespace
-    listed = [checked(where, obj, kind) for where, obj, kind in read.objects]
-    given = _target(listed, space, name)
+    new = [checked(target.where, target.pod, "Pod")] if target.where else []
+    listed = [*read.objects, *new]
+    given = new[0][1] if new else target.pod
+    space = given["metadata"]["namespace"]
     uid = given["metadata"]["uid"]
     # Without the Pod: it holds nothing, wherever that is recorded.
     others = [one for one in listed if one[2] != "Pod" or one[1]["metadata"]["uid"] != uid]
@@ -151,6 +143,7 @@ async def scene(
     notes += unready(cluster.objects("Node"))
     notes += find_misspelt(given, types)
     return Scene(
+        target=target,
         adopted=_adopted(cluster, given),
         given=given,
         pod=pod,
@@ -188,34 +181,6 @@ def _ranking(seen: ReadCluster) -> Ranking:
         counted=settings.scheduler.preference_classes,
         mix=lambda: mix,
     )
-
-
-def _target(listed: Iterable[Found], namespace: str, name: str) -> Raw:
-    listed = list(listed)
-    pods = [obj for _, obj, kind in listed if kind == "Pod"]
-    found = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
-    pod = found.get((namespace, name))
-    if pod is not None:
-        return pod
-    elsewhere = sorted(space for space, own in found if own == name)
-    if elsewhere:
-        there = f"; there is one in {', '.join(elsewhere[:_MAX_NAMED])}: name it with -n"
-    else:
-        alike = sorted(own for space, own in found if space == namespace and (name in own or own in name))
-        there = f"; did you mean {', '.join(alike[:_MAX_NAMED])}?" if alike else f"; {counted(len(found), 'Pod')} read"
-        there += _created(listed, namespace, name)
-    raise CommandError(f"there is no Pod {name} in namespace {namespace}{there}")
-
-
-def _created(listed: Iterable[Found], namespace: str, name: str) -> str:
-    """That a workload of the files would create the Pod; "" if none has a name like this."""
-    for _, obj, kind in listed:
-        own = obj.get("metadata") or {}
-        named = str(own.get("name") or "")
-        alike = named and (name == named or name.startswith(f"{named}-"))
-        if kind in _WORKLOADS and alike and (own.get("namespace") or "default") == namespace:
-            return f"; explain does not create the Pods of {kind} {named}: see what koordgate simulate says of them"
-    return ""
 
 
 def _without_holding(found: Found, uid: str) -> Found:

@@ -2,26 +2,22 @@
 
 import argparse
 import asyncio
-import sys
 from typing import Final
 
 from allocator.packing.stranded import stranded
 from console import terminal
 from console.cluster import read_files, read_live
 from console.devices.nodes import CommandError
+from console.notes import tell_notes
 from console.packing import report, wanted
 from console.packing.state import PackingState, read_state
 from console.reading import add_cluster, connect
 from console.simulator.documents import InputError
 from console.simulator.objects import add_files
-from console.terminal import counted
 from koordgate.cli import Command
 from webhook import settings
 
 _NO_ROOM: Final = 3
-_MAX_NOTES: Final = 8
-_ON_TERMINALS: Final = 100  # columns
-_ELSEWHERE: Final = 80
 _ENDED: Final = (
     "the search ended before everything was tried: on {nodes} of the nodes more Pods of a size may fit, and what they "
     "would take counts as remainder; name a model (--model)"
@@ -55,14 +51,9 @@ async def _packing(arguments: argparse.Namespace) -> int:
         state.notes.append(_ENDED.format(nodes=found.ended))
     terminal.doing("looking where one Pod more fits")
     answer = wanted.answered(state, asked)
-    for note in state.notes[:_MAX_NOTES]:
-        terminal.tell(arguments.called, note)
-    if len(state.notes) > _MAX_NOTES:
-        left = counted(len(state.notes) - _MAX_NOTES, "more note")
-        terminal.tell(arguments.called, f"{left}; -o json has all")
+    tell_notes(arguments.called, state.notes, more="-o json has all")
     if arguments.output == "table":
-        most = _ON_TERMINALS if sys.stdout.isatty() else _ELSEWHERE
-        terminal.show(*report.report_parts(found, sizes, answer), most=most)
+        terminal.show(*report.report_parts(found, sizes, answer))
     else:
         terminal.write_data(report.report_data(state, found, sizes, answer), arguments.output)
     return _NO_ROOM if (arguments.size is not None or arguments.pod) and not answer.fitting else 0

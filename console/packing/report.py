@@ -1,6 +1,6 @@
 """The report on paper, the answer first, then tables; and as data."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.table import Table
@@ -8,12 +8,13 @@ from rich.text import Text
 
 from allocator.amounts import CPU
 from allocator.packing.stranded import Stranded, Use, points_of
+from allocator.quantity import in_gib
 from allocator.request.typical import MEMORY
 from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import model_name
 from console.packing.state import PackingState
-from console.packing.wanted import Answer, WantedRoom
+from console.packing.wanted import Answer, LeavingPod, WantedRoom
 from console.plaintable import plain_table
 from console.terminal import counted, printable
 
@@ -22,7 +23,6 @@ Raw = dict[str, Any]
 _MAX_NODES: Final = 4
 _NO_MODEL: Final = "(unknown)"
 _MILLI: Final = 1000
-_GIB: Final = 2**30
 
 
 def report_parts(found: Stranded, sizes: Sequence[WantedRoom], answer: Answer) -> Iterator[Part]:
@@ -84,7 +84,7 @@ def _requests(sizes: Sequence[WantedRoom]) -> str:
     if CPU not in asks and MEMORY not in asks:
         return f"No typical Pods are known: a Pod of a size requests {noun}s, no CPU and no memory (--cpu, --memory)."
     cpu, memory = asks.get(CPU, 0), asks.get(MEMORY, 0)
-    return f"A Pod of one {noun} requests {cpu / _MILLI:.1f} CPUs and {memory / _GIB:.1f} GiB of memory."
+    return f"A Pod of one {noun} requests {cpu / _MILLI:.1f} CPUs and {in_gib(memory)} of memory."
 
 
 def _answer(one: Answer) -> Iterator[Part]:
@@ -98,22 +98,31 @@ def _answer(one: Answer) -> Iterator[Part]:
     yield Text(f"{words} fits on no node now.", "bold")
     if one.nearest is not None:
         near = one.nearest
-        yield f"The nearest node is {printable(near.node)} (lack {near.lack} %): {printable(near.why)}."
+        yield f"The nearest node is {printable(near.node)}: {printable(near.why)}."
     if one.if_gone is not None:
         these = "this Pod were" if len(one.if_gone.pods) == 1 else f"these {len(one.if_gone.pods)} Pods were"
         yield f"It would fit on {printable(one.if_gone.node)} if {these} elsewhere:"
-        for holding, _ in one.if_gone.pods:
-            yield f"  {printable(str(holding.holder))} ({_shares(holding)})"
+        yield from (f"  {printable(text)}" for text in _leaving(one.if_gone.pods))
     elif one.nearest is not None:
         yield "No node is known on which it would fit if Pods with devices were elsewhere."
 
 
-def _shares(holding: Holding) -> str:
+def _leaving(pods: Sequence[LeavingPod]) -> Iterator[str]:
+    """Pods with their devices; those of one owner in one line."""
+    alike: dict[str, list[Holding]] = {}
+    for one in pods:
+        alike.setdefault(one.owner or one.holding.uid, []).append(one.holding)
+    for owner, holdings in alike.items():
+        name = holdings[0].holder if len(holdings) == 1 else f"{counted(len(holdings), 'Pod')} of {owner}"
+        yield f"{name} ({_shares(holdings)})"
+
+
+def _shares(holdings: Iterable[Holding]) -> str:
     """Devices by their types and minors, as `gpu 0,1`."""
-    by_type: dict[str, list[str]] = {}
-    for share in holding.shares:
-        by_type.setdefault(share.type, []).append(str(share.minor))
-    return printable("; ".join(f"{kind} {','.join(minors)}" for kind, minors in by_type.items()))
+    by_type: dict[str, dict[int, None]] = {}
+    for share in (share for holding in holdings for share in holding.shares):
+        by_type.setdefault(share.type, {})[share.minor] = None
+    return "; ".join(f"{kind} {','.join(map(str, sorted(minors)))}" for kind, minors in by_type.items())
 
 
 def _named(model: str) -> str:
@@ -169,7 +178,7 @@ def _answer_data(one: Answer) -> Raw:
         "for": one.wanted.word or one.wanted.words,
         "fitsNow": [{"node": name, "count": count} for name, count in one.fitting],
         "nearest": near and {"node": near.node, "lack": near.lack, "why": near.why},
-        "ifGone": gone and {"node": gone.node, "pods": [_pod_data(*pod) for pod in gone.pods]},
+        "ifGone": gone and {"node": gone.node, "pods": [_pod_data(pod.holding, pod.priority) for pod in gone.pods]},
     }
 
 

@@ -3,7 +3,7 @@
 import argparse
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from allocator.amounts import CPU
 from allocator.budget import Budget
@@ -21,6 +21,7 @@ from console.cluster import checked
 from console.devices.nodes import CommandError
 from console.explain.scene import admitted
 from console.packing.state import PackingState
+from console.simulator import words
 from console.simulator.objects import read_all
 from console.simulator.scheduler import managed
 from koordgate.breaks import at_once
@@ -182,12 +183,20 @@ class Nearest:
     why: str
 
 
+class LeavingPod(NamedTuple):
+    """A Pod that would have to leave, with what it holds."""
+
+    holding: Holding
+    priority: int
+    owner: str  # what creates it, as `Deployment team/web`; "" for nothing
+
+
 @dataclass(frozen=True, slots=True)
 class IfGone:
-    """A node on which the Pod would fit without these Pods, none of which can be left out; with their priorities."""
+    """A node on which the Pod would fit without these Pods, none of which can be left out."""
 
     node: str
-    pods: tuple[tuple[Holding, int], ...]
+    pods: tuple[LeavingPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +249,16 @@ def _if_gone(state: PackingState, room: NodeRoom, wanted: WantedRoom) -> IfGone 
         used.subtract(dict(known[uid].requests))
     if not uids or replace(room, used=used).lacks(wanted.pod.asks):
         return None
-    return IfGone(room.node.name, tuple((room.node.holdings[uid], known[uid].priority) for uid in uids))
+    owners = {
+        pod["metadata"]["uid"]: f"{owner[0]} {pod['metadata'].get('namespace') or 'default'}/{owner[1]}"
+        for pod in state.cluster.objects("Pod")
+        if pod["metadata"].get("uid") in known and (owner := words.owner_of(pod)) is not None
+    }
+    leaving = (LeavingPod(room.node.holdings[uid], known[uid].priority, owners.get(uid, "")) for uid in uids)
+    return IfGone(room.node.name, tuple(leaving))
 
 
 def _harm(one: IfGone) -> tuple[int, int, int, str]:
     """Few Pods, of low priorities, that hold little."""
-    held = sum(len(holding.shares) for holding, _ in one.pods)
-    return len(one.pods), max(priority for _, priority in one.pods), held, one.node
+    held = sum(len(pod.holding.shares) for pod in one.pods)
+    return len(one.pods), max(pod.priority for pod in one.pods), held, one.node

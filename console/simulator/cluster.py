@@ -121,7 +121,8 @@ class OfflineCluster:
         self._devices: dict[str, Raw] = {}
         self._topologies: dict[str, Raw] = {}
         scheduler = parts.settings.scheduler
-        self._scheduler = KubeScheduler(way, scheduler.names, among, managed(parts.types), plain)
+        kinds = {name: known.type.name for name, known in parts.types.resources.items()}
+        self._scheduler = KubeScheduler(way, scheduler.names, among, managed(parts.types), plain, kinds)
         view, types = parts.cluster, parts.types
         topology_feed = TopologyFeed(view, self._complain(nodetopology.KIND))
         self._feeds = {

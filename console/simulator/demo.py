@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,11 +17,12 @@ from rich.text import Text
 
 from console import terminal
 from console.data import MissingDataError, data_folder
-from console.simulator import devicemap, report
+from console.simulator import devicemap, podgroups, report
 from console.simulator.account import Account
 from console.simulator.cluster import OfflineCluster, PodFate, Result
 from console.simulator.documents import InputError
 from console.simulator.objects import Objects, read
+from console.simulator.workloads import created
 from console.terminal import counted
 from koordgate.cli import Command
 from koordgate.settings import SettingsError
@@ -88,7 +89,7 @@ def steps() -> list[tuple[str, ...]]:
     program = called()
     found: list[tuple[str, ...]] = [
         (
-            "Objects as yours, on a cluster as yours:",
+            "Your own objects on a cluster like yours:",
             f"{program} simulate \\",
             f"  -f {_near(examples / 'simulate/cluster.yaml')} {_near(examples / 'simulate/app.yaml')}",
         ),
@@ -204,18 +205,19 @@ async def play(stage: Stage, given: Given, means: Callable[[], str]) -> bool:
     most = given.width
     results = await stage.load([*given.cluster.cluster, *given.cluster.pods])
     empty = stage.account()
-    for result in results:
-        terminal.show(*report.block(result, empty), "", most=most)
+    for group in podgroups.grouped(results, empty, apart=True):
+        terminal.show(*report.block(group), "", most=most)
     for pod in given.workload.pods:
         results.append(await stage.submit(pod))
-        terminal.show(*report.block(results[-1], empty), "", most=most)
+        (group,) = podgroups.grouped(results[-1:], empty, apart=True)
+        terminal.show(*report.block(group), "", most=most)
     foreign = await _bind_around(stage)
     refused = foreign.state is PodFate.BIND_REFUSED
     fate = "refused" if refused else f"{foreign.state}, which must not happen"
     terminal.show(f"A Binding of {_STRAY['metadata']['name']} by {FOREIGNER}: {fate}", most=most)
     terminal.show(report.indented([("   ", foreign.message)]), "", most=most)
     account = stage.account()
-    report.show_nodes(account, most=most)
+    terminal.show(*report.node_parts(account.reports(), account, terminal.columns(most)), most=most)
     if given.map is not None:
         devicemap.write(given.map, results, account)
         terminal.show(f"The device map is in {given.map}: open it in a browser.", "")
@@ -254,7 +256,7 @@ async def _here(given: Given) -> bool:
 
 
 def given_by(arguments: argparse.Namespace) -> Given:
-    """Read the given files; the examples replace those that are not given.
+    """Read the given files; the examples replace those that are not given. Of workloads their Pods are meant.
 
     If neither cluster nor workload is an example, the default settings are used instead of the examples'.
     """
@@ -264,6 +266,11 @@ def given_by(arguments: argparse.Namespace) -> Given:
         read([given or str(Path(str(examples), name))])
         for given, name in ((arguments.cluster, "cluster.yaml"), (arguments.workload, "workload.yaml"))
     )
+    if not cluster.nodes:
+        raise InputError(f"{arguments.cluster}: there is no Node in it; give Nodes with their devices")
+    workload.pods = [one.pod for one in created(replace(workload, nodes=cluster.nodes)).pods]
+    if not workload.pods:
+        raise InputError(f"{arguments.workload}: there is no Pod in it, and nothing that creates one; give Pods")
     config = arguments.config or (None if examples is None else examples / "config.yaml")
     loaded = WebhookSettings() if config is None else settings.load(config)
     port = arguments.map_port

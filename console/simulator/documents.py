@@ -243,7 +243,7 @@ def _not_json(error: ValueError | RecursionError) -> str:
     """Say where a file is not the JSON that its name promises."""
     if isinstance(error, json.JSONDecodeError):
         where = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        return f"not JSON; correct it, or name a file of YAML .yaml: {where}"
+        return f"not JSON ({where}); correct it; if it is YAML, name it .yaml"
     return f"not JSON; correct it: {error}"
 
 

@@ -2,9 +2,11 @@
 
 import argparse
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from allocator.wire import gang, nodetopology
@@ -37,6 +39,7 @@ _VERSIONS: Final = {
 }
 _GROUPS_READ: Final = frozenset(one.group for versions in ALL_POD_GROUPS for one in versions)
 _TOOLS: Final = "; of a folder for Helm or kustomize, give what `helm template` or `kubectl kustomize` makes of it"
+_KUSTOMIZATION: Final = "kustomization"
 _LISTS: Final = {
     "Node": "nodes",
     "Device": "devices",
@@ -149,9 +152,11 @@ def read_all(paths: Iterable[str]) -> Iterator[tuple[str, Raw, str]]:
 
 
 def _objects(path: str) -> Iterator[tuple[str, Raw, str]]:
+    empty = True
     for where, document in read_documents(path):
         if document is None:
             continue
+        empty = False
         obj, kind = _identified(where, document, "")
         if not kind.endswith("List"):
             yield where, obj, kind
@@ -163,6 +168,8 @@ def _objects(path: str) -> Iterator[tuple[str, Raw, str]]:
             # Unlike the items of a List, those of a PodList have no kind.
             at = f"{where}, item {index}"
             yield at, *_identified(at, item, kind.removesuffix("List"))
+    if empty:
+        raise InputError(f"{path}: there is no object in it; give Kubernetes objects")
 
 
 def _identified(where: str, document: object, default: str) -> tuple[Raw, str]:
@@ -170,6 +177,10 @@ def _identified(where: str, document: object, default: str) -> tuple[Raw, str]:
         what = type(document).__name__
         raise InputError(f"{where}: {what} where a Kubernetes object must be; write apiVersion, kind and metadata")
     kind = document.get("kind") or default
+    file = Path(where.partition(", document ")[0])
+    if not kind and file.stem == _KUSTOMIZATION:
+        told = f"kubectl kustomize {shlex.quote(str(file.parent))} | koordgate ... -f -"
+        raise InputError(f"{where}: kustomize reads this file, and it has no object; give what it makes: {told}")
     if not isinstance(kind, str) or not kind:
         raise InputError(f"{where}: the object has no kind; add it, as `kind: Pod`{_TOOLS}")
     return document, kind

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Final
 
 from console import terminal
+from console.notes import gathered
 from console.simulator import compare
 from console.simulator.compare import add_compare, variants
 from console.simulator.documents import InputError
-from console.simulator.simulate import add_input, gathered, read_input, wanted
+from console.simulator.simulate import add_input, read_input, wanted
 from koordgate.cli import Command
 
 _NARROW: Final = 80  # columns, where nobody asks for more

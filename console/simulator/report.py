@@ -18,12 +18,12 @@ from allocator.vocabulary.devicetype import DeviceType
 from allocator.vocabulary.names import model_name
 from console import devicewords
 from console.plaintable import plain_table
-from console.simulator import words
 from console.simulator.account import Account
 from console.simulator.assumed import ASSUMED
 from console.simulator.cluster import PodFate, Result
-from console.terminal import WIDE, columns, counted, fits, show
-from webhook.view.nodereport import CpuReport, DeviceReport, Holder, NodeReport
+from console.simulator.podgroups import PodGroup, node_of
+from console.terminal import WIDE, columns, counted, fits, show, some
+from webhook.view.nodereport import Availability, CpuReport, DeviceReport, Holder, NodeReport
 
 Raw = dict[str, Any]
 _REASONS: Final = {
@@ -41,80 +41,62 @@ _STYLES: Final = {
     PodFate.BIND_REFUSED: "red",
 }
 _COUNTED: Final = {PodFate.STANDING: "there already", PodFate.UNSCHEDULABLE: "without a node"}
-_ABSENT: Final = frozenset({PodFate.DENIED, PodFate.NOT_CREATED})  # such a Pod is not in the cluster
 _SETTLED: Final = frozenset({PodFate.BOUND, PodFate.STANDING})
 MAX_LISTED: Final = 500
-"""Pods that are listed one by one, unless all are wanted."""
+"""Lines of the table of Pods."""
 
-_NOTHING: Final = "no devices, no CPUs of its own"
+_MAX_NODES: Final = 4  # that are shown device by device; more by classes
 _SHARED: Final = "shared pool: class LS, and all others without CPUs of their own"
 _BEST_EFFORT: Final = "best-effort pool: class BE, and BestEffort"
 
 
-def show_groups(results: Sequence[Result], most: int = WIDE) -> None:
-    """Print a table of many Pods, in so many columns at most: those of one owner that fare alike are one line."""
-    groups: dict[tuple[str, str, str], list[Result]] = {}
-    for result in results:
-        pod = result.given or result.pod
-        owner = next((one for one in pod["metadata"].get("ownerReferences") or () if one.get("controller")), None)
-        who = words.name_of(pod)
-        if owner is not None:
-            who = f"{pod['metadata'].get('namespace') or 'default'}/{owner['name']} ({owner['kind']})"
-        why = next(iter(result.reasons), "").partition(": ")[2] if result.reasons else ""
-        groups.setdefault((who, _state(result), why), []).append(result)
-    table = plain_table("OF", "PODS", "STATE", "NODES", "WHY NOT")
-    lines = list(groups.items())
-    if len(lines) > MAX_LISTED:  # those that have no node are what is looked for
-        lines.sort(key=lambda line: line[1][0].state in _SETTLED)
-    for (who, state, why), of in lines[:MAX_LISTED]:
-        nodes = {node_of(one) for one in of} - {""}
-        style = _STYLES.get(of[0].state, "")
-        table.add_row(*map(Text, (who, str(len(of)))), _cell([state], style), Text(str(len(nodes))), Text(why or "-"))
-    rest = [f"... and {counted(len(groups) - MAX_LISTED, 'more line')}"] if len(groups) > MAX_LISTED else []
-    show(table, *rest, "", "--all lists each Pod and each node; --node NAME shows one node.", "", most=most)
+def show_pods(groups: Sequence[PodGroup], most: int = WIDE) -> None:
+    """Print the table of Pods; where it has more columns than a terminal, or than `most`, a few lines for each group.
 
-
-def show_pods(results: Sequence[Result], account: Account, most: int = WIDE) -> None:
-    """Print the table of Pods; where it has more columns than a terminal, or than `most`, a few lines for each Pod."""
-    table = pods_table(results, account)
-    if not fits(table, columns(most)):
-        show(*(part for result in results for part in (*block(result, account), "")), most=most)
-        return
-    show(table, "", most=most)
+    Of very many groups those whose Pods have no node come first, and the others are counted.
+    """
+    shown = list(groups)
+    if len(shown) > MAX_LISTED:
+        shown.sort(key=lambda one: one.results[0].state in _SETTLED)
+    rest = [f"... and {counted(len(shown) - MAX_LISTED, 'more line')} (-o json has all)", ""]
+    rest = rest if len(shown) > MAX_LISTED else []
+    shown = shown[:MAX_LISTED]
+    table = pods_table(shown)
+    if fits(table, columns(most)):
+        show(table, "", *rest, most=most)
+    else:
+        show(*(part for group in shown for part in (*block(group), "")), *rest, most=most)
 
 
 def _cell(lines: Iterable[str], style: str = "") -> Text:
     return Text("\n".join(lines), style)
 
 
-def pods_table(results: Sequence[Result], account: Account) -> Table:
+def pods_table(groups: Iterable[PodGroup]) -> Table:
     """Make the table of Pods, in the given order."""
     table = plain_table("POD", "ASKED", "STATE", "NODE", "WHAT IT GOT, OR WHY NOT")
-    for result in results:
-        given = result.given or result.pod
+    for one in groups:
         table.add_row(
-            _cell([words.name_of(given)]),
-            _cell(words.asked(given, account.types, result.added) or [_NOTHING]),
-            _cell([_state(result)], _STYLES.get(result.state, "")),
-            _cell([node_of(result) or "-"]),
-            _cell(outcome(result, account) or ["-"]),
+            _cell(filter(None, (one.name, one.many))),
+            _cell(one.asked),
+            _cell([one.state], _STYLES.get(one.results[0].state, "")),
+            _cell(one.nodes or ["-"]),
+            _cell(one.told or ["-"]),
         )
     return table
 
 
-def block(result: Result, account: Account) -> tuple[Text | Table, ...]:
-    """Describe one Pod in a few lines: its request, the translation, and the outcome."""
-    given = result.given or result.pod
-    node = node_of(result)
-    where = f" {'to' if result.state is PodFate.BOUND else 'on'} {node}" if node else ""
+def block(group: PodGroup) -> tuple[Text | Table, ...]:
+    """Describe Pods in a few lines: their request, the translation, and the outcome."""
+    nodes = ", ".join(group.nodes)
+    state = group.results[0].state
+    where = f" {'to' if state is PodFate.BOUND else 'on'} {nodes}" if nodes else ""
     heading = Text.assemble(
-        (f"{words.name_of(given)}  ", "bold"), (f"{_state(result)}{where}", _STYLES.get(result.state, ""))
+        (f"{', '.join(filter(None, (group.name, group.many)))}  ", "bold"),
+        (f"{group.state}{where}", _STYLES.get(state, "")),
     )
-    asked = words.asked(given, account.types, result.added) or (_NOTHING,)
-    became = () if result.state in _ABSENT else words.admitted(result.pod, account.types)
-    rows = [("  asked   ", line) for line in asked]
-    rows += [("  became  ", line) for line in became if line not in asked]
-    got = [("     ", line) for line in outcome(result, account)]
+    got = [("     ", line) for line in group.told]
+    rows = [("  asked   ", line) for line in group.asked] + [("  became  ", line) for line in group.became]
     return (heading, indented(rows), *([indented(got)] if got else ()))
 
 
@@ -128,44 +110,73 @@ def indented(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def node_of(result: Result) -> str:
-    """The node that a Pod is bound to; "" for none."""
-    return "" if result.state in _ABSENT else result.pod["spec"].get("nodeName") or ""
+def show_nodes(
+    account: Account, results: Sequence[Result], only: str | None = None, *, rest: bool = False, most: int = WIDE
+) -> None:
+    """Print who holds which devices and CPUs of nodes, in at most this width.
+
+    Of all nodes those are shown to which Pods were bound, or of which it is not certain who holds what; many of them by
+    classes of equal ones. The others are counted, or with `rest` shown by classes too. `only`: this node alone.
+    """
+    if only is not None:
+        show(*node_parts([account.report(only)], account, columns(most)), most=most)
+        return
+    bound = {node_of(one) for one in results if one.state is PodFate.BOUND and _holds(account, one.pod)}
+    reports = [one for one in account.reports() if one.devices or one.cpus is not None]
+    telling = [one for one in reports if one.name in bound or _says_something(one)]
+    parts = node_parts(telling, account, columns(most))
+    show(*(parts if len(telling) <= _MAX_NODES else (classes_table(telling), "")), most=most)
+    others = [one for one in reports if one not in telling]
+    if others and rest:
+        show(classes_table(others), "", most=most)
+    elif telling and others:
+        told = ", ".join(filter(None, (_in_use(others, account), _out(others))))
+        show(f"{counted(len(others), 'node')} without new Pods: {told} (--all-nodes shows them)", most=most)
+    elif others:
+        show("No node has new Pods with devices (--all-nodes shows the nodes).", most=most)
 
 
-def _state(result: Result) -> str:
-    phase = (result.pod.get("status") or {}).get("phase")
-    finished = result.state is PodFate.STANDING and phase in {"Succeeded", "Failed"}
-    return f"{result.state} ({phase})" if finished else str(result.state)
+def _says_something(node: NodeReport) -> bool:
+    """Whether it is not certain who holds what of a node."""
+    gone = any(one.state is Availability.GONE for one in node.devices)
+    doubtful = any(isinstance(one, ForeignHolding) and in_doubt(one) for one in node.holders)
+    return bool(gone or doubtful or node.blocked or node.problems)
 
 
-def outcome(result: Result, account: Account) -> list[str]:
-    """What a Pod got, or why it got nothing, as lines; none for one that asked for nothing."""
-    holding = None if result.state in _ABSENT else account.holding(result.pod)
-    held = devicewords.held(holding, account.types) if holding is not None else []
-    adopted = account.adopted(result.pod)
-    held += devicewords.adopted(adopted, account.types) if adopted is not None else []
-    held += [*devicewords.quotas(result.pod, account.types), *devicewords.limits(result.pod)] if held else []
-    trouble = words.trouble(result.pod, account) if result.state is PodFate.STANDING else ""
-    warnings = [f"warning: {warning}" for warning in result.warnings]
-    return [*held, *([trouble] if trouble else ()), *result.reasons, *warnings]
+def _holds(account: Account, pod: Raw) -> bool:
+    holding = account.holding(pod)
+    return holding is not None and bool(holding.shares or holding.cpus)
 
 
-def show_nodes(account: Account, only: str | None = None, most: int = WIDE) -> None:
-    """Print for each node, or for one, who holds which of its devices and CPUs, in at most this width."""
-    show(*node_parts(account, only, columns(most)), most=most)
+def classes_table(reports: Iterable[NodeReport]) -> Table:
+    """Make a table with a line for each class of nodes that have the same, of which as much is in use."""
+    classes: dict[tuple[object, ...], list[NodeReport]] = {}
+    for one in reports:
+        uses = Counter((used.kind.name, devicewords.used_of(used), used.why) for used in one.devices)
+        given = one.cpus.given.bit_count() if one.cpus is not None else 0
+        classes.setdefault((has(one, models=True), frozenset(uses.items()), given), []).append(one)
+    table = plain_table("NODES", "EACH HAS", "IN USE", "WHICH")
+    for (each, *_), alike in classes.items():
+        one = alike[0]
+        every, used = (Counter(of.kind.name for of in one.devices if of.in_use or not busy) for busy in (False, True))
+        texts = [f"{name} {used[name]}/{count}" for name, count in every.items()]
+        given, cpus = _cpus([one])
+        texts += [f"CPUs {given}/{cpus}"] if cpus else []
+        texts += filter(None, [_out([one])])
+        names = some([one.name for one in alike], _MAX_NODES)
+        table.add_row(*map(Text, (str(len(alike)), str(each), ", ".join(texts) or "-", names)))
+    return table
 
 
-def node_parts(account: Account, only: str | None = None, width: int = WIDE) -> list[Table | Text | str]:
-    """Make for each node, or for one, a heading, a table of its devices, and one of its CPUs."""
+def node_parts(reports: Iterable[NodeReport], account: Account, width: int = WIDE) -> list[Table | Text | str]:
+    """Make for each node a heading, a table of its devices, and one of its CPUs."""
     parts: list[Table | Text | str] = []
-    for node in account.nodes if only is None else [only]:
-        report = account.report(node)
+    for report in reports:
         if not report.devices and report.cpus is None:
             continue
         table = devices_table(report.devices)
         brief = not fits(table, width)
-        parts.append(Text(f"{node}: {has(report, models=brief)}{_assumed(account, node)}", "bold"))
+        parts.append(Text(f"{report.name}: {has(report, models=brief)}{_assumed(account, report.name)}", "bold"))
         if report.devices:
             parts.append(devices_table(report.devices, brief=True) if brief else table)
         if report.cpus is not None:
@@ -304,16 +315,30 @@ def fates(results: Iterable[Result]) -> str:
 
 def in_use(account: Account, only: str | None = None) -> str:
     """Count the devices of each type that are in use, and the CPUs that belong to one Pod alone."""
-    reports = account.reports() if only is None else [account.report(only)]
+    return _in_use(account.reports() if only is None else [account.report(only)], account)
+
+
+def _in_use(reports: Sequence[NodeReport], account: Account) -> str:
     devices = [one for report in reports for one in report.devices]
     has, used = Counter(one.kind for one in devices), Counter(one.kind for one in devices if one.in_use)
     texts = [f"{used[kind]} of {how_many(has[kind], kind)}" for kind in account.types.types if has[kind]]
-    cpus = [(one.cpus, one.cpus.topology) for one in reports if one.cpus is not None]
-    known = [(of, len(topology.cpus)) for of, topology in cpus if topology is not None]
-    if known:
-        every = sum(count for _, count in known)
-        texts.append(f"{sum(of.given.bit_count() for of, _ in known)} of {counted(every, 'CPU')}")
+    given, every = _cpus(reports)
+    if every:
+        texts.append(f"{given} of {counted(every, 'CPU')}")
     return f"{', '.join(texts)} in use" if texts else "no devices"
+
+
+def _cpus(reports: Iterable[NodeReport]) -> tuple[int, int]:
+    """How many CPUs belong to one Pod alone, and how many there are, as far as that is known."""
+    known = [(one.cpus, one.cpus.topology) for one in reports if one.cpus is not None]
+    counts = [(of.given.bit_count(), len(topology.cpus)) for of, topology in known if topology is not None]
+    return sum(given for given, _ in counts), sum(every for _, every in counts)
+
+
+def _out(reports: Iterable[NodeReport]) -> str:
+    """Count devices that take nothing new."""
+    out = sum(device.state is Availability.OUT for one in reports for device in one.devices)
+    return f"{counted(out, 'device')} out of service" if out else ""
 
 
 def as_list(results: Sequence[Result], account: Account) -> dict[str, Any]:

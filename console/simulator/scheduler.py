@@ -24,7 +24,7 @@ from typing import Any, Final
 import orjson
 
 from allocator.amounts import CPU, Amounts, node_amounts, pod_amounts
-from allocator.quantity import format_bytes
+from allocator.quantity import in_gib
 from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 from console.simulator import api
@@ -127,7 +127,7 @@ def why_not(
     if not may_land(spec, node.name, node.labels):
         return _UNSELECTED
     short = [
-        f"{name}: {_told(name, amount)} requested, {_told(name, free)} of {_told(name, total)} free"
+        _lacks(name, amount, free, total)
         if name in node.allocatable
         else f"{name}: {_told(name, amount)} requested, and the node states none in status.allocatable"
         for name, amount, free, total in shortages(asked, node.allocatable, used)
@@ -135,11 +135,17 @@ def why_not(
     return f"not enough {'; '.join(short)}" if short else None
 
 
-def _told(name: str, amount: int) -> str:
+def _lacks(name: str, amount: int, free: int, total: int) -> str:
+    alike = _told(name, amount) == _told(name, free)  # they differ by less than what is rounded
+    requested, left = (_told(name, one, exact=alike) for one in (amount, free))
+    return f"{name}: {requested} requested, {left} of {_told(name, total)} free"
+
+
+def _told(name: str, amount: int, *, exact: bool = False) -> str:
     if name == CPU:
         whole, rest = divmod(amount, _MILLI)
         return f"{amount}m" if rest else str(whole)
-    return format_bytes(amount) if name.rpartition("/")[2] in _BYTES else str(amount)
+    return in_gib(amount, stated=exact) if name.rpartition("/")[2] in _BYTES else str(amount)
 
 
 def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -219,7 +225,8 @@ class KubeScheduler:
     """Finds nodes for Pods.
 
     `managed` are resources that only the extender accounts for if a Node does not state them. `plain` chooses a
-    node for a Pod of another scheduler among those on which it fits; by default it is the first by name.
+    node for a Pod of another scheduler among those on which it fits; by default it is the first by name. `kinds` has
+    the device type of each resource of devices: of what a node lacks of one type, one resource is told.
     """
 
     def __init__(
@@ -229,8 +236,10 @@ class KubeScheduler:
         among: Callable[[Sequence[str]], str],
         managed: frozenset[str] = frozenset(),
         plain: Plain | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> None:
         self._api = way
+        self._kinds = kinds or {}
         self._schedulers = schedulers
         self._among = among
         self._managed = managed
@@ -356,7 +365,14 @@ class KubeScheduler:
         for name in set(names).difference(fitting):
             node = self._candidates[name]
             counted = {what: much for what, much in asked.items() if what in node.allocatable or what not in left}
-            why = why_not(spec, counted, node, self._used.get(name, {}))
+            used: Mapping[str, int] = self._used.get(name, {})
+            told = set[str]()
+            for what, *_ in shortages(counted, node.allocatable, used):
+                kind = self._kinds.get(what, what)
+                if kind in told:  # another amount of the same devices
+                    del counted[what]
+                told.add(kind)
+            why = why_not(spec, counted, node, used)
             if why is not None:
                 reasons[name] = why
         return grouped(reasons) or ("there is no Node",)

@@ -10,7 +10,8 @@ from typing import Final
 
 from allocator.quantity import QuantityError, to_int
 from console import terminal
-from console.simulator import devicemap, report, words
+from console.notes import tell_notes
+from console.simulator import devicemap, podgroups, report, words
 from console.simulator.account import Account
 from console.simulator.arrivals import Arrivals, standing, with_devices
 from console.simulator.cluster import OfflineCluster, PodFate, Result
@@ -26,7 +27,6 @@ from webhook.settings import WebhookSettings
 
 FAILED: Final = 1
 _MAX_REASONS: Final = 5
-_MAX_ALIKE: Final = 3  # Pods of which the same is said, by name
 _MAX_FAILURES: Final = 20
 
 
@@ -41,7 +41,7 @@ def wanted(objects: Objects, called: str) -> list[WantedPod]:
     made = created(objects)
     if not made.pods:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(objects.found.items())) or "no object"
-        _tell(called, [*made.notes, *objects.notes][:_MAX_REASONS])
+        tell_notes(called, [*made.notes, *objects.notes][:_MAX_REASONS])
         raise InputError(
             f"the input has no Pod, and nothing in it creates one (found: {found}); give Pods or workloads with -f"
         )
@@ -113,7 +113,7 @@ def _simulate(
     account = cluster.account()
     remarks = () if arguments.output == "table" else _remarks(results, account)  # the table has them
     notes = (*objects.notes, *cluster.notes, *account.overgiven(), *remarks)
-    _tell(arguments.called, notes if arguments.all else gathered(notes))
+    tell_notes(arguments.called, notes, everything=arguments.all)
     if arguments.map is not None:
         devicemap.write(arguments.map, results, account)
     _print(arguments, results, account)
@@ -164,27 +164,6 @@ def _cluster(arguments: argparse.Namespace, objects: Objects, configured: Webhoo
     return cluster
 
 
-def _tell(called: str, notes: Iterable[str]) -> None:
-    for note in notes:
-        terminal.tell(called, note)
-
-
-def gathered(notes: Iterable[str]) -> Iterator[str]:
-    """Notes in order, where those that say the same of many Pods are one."""
-    pods: dict[str, list[str]] = {}  # what is said -> of which Pods; no Pod for a note about something else
-    for note in notes:
-        who, _, what = note.partition(": ")
-        if who.startswith("Pod "):
-            pods.setdefault(what, []).append(who.removeprefix("Pod "))
-        else:
-            pods.setdefault(note, [])
-    for what, names in pods.items():
-        more = f" and {counted(len(names) - _MAX_ALIKE, 'more Pod')}" if len(names) > _MAX_ALIKE else ""
-        yield (
-            f"{'Pod' if len(names) == 1 else 'Pods'} {', '.join(names[:_MAX_ALIKE])}{more}: {what}" if names else what
-        )
-
-
 def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
     """Remarks on Pods that the objects themselves do not contain."""
     for result in results:
@@ -196,19 +175,21 @@ def _remarks(results: Iterable[Result], account: Account) -> Iterator[str]:
 def _print(arguments: argparse.Namespace, results: Sequence[Result], account: Account) -> None:
     node = arguments.node
     if node is not None:
-        results = [one for one in results if one.state is not PodFate.STANDING or report.node_of(one) == node]
+        results = [one for one in results if one.state is not PodFate.STANDING or podgroups.node_of(one) == node]
     if arguments.output == "json":
         terminal.write_data(report.as_list(results, account), "json")
     elif arguments.output == "yaml":
         report.write_yaml(results, account)
     else:
-        many = len(results) > report.MAX_LISTED and not arguments.all
-        if many:
-            report.show_groups(results, arguments.width)
+        shown = results if arguments.all or node is not None else podgroups.settled(results, account)
+        report.show_pods(podgroups.grouped(shown, account, apart=arguments.all), arguments.width)
+        if arguments.all:
+            every = report.node_parts(account.reports(), account, terminal.columns(arguments.width))
+            terminal.show(*every, most=arguments.width)
         else:
-            report.show_pods(results, account, arguments.width)
-        if node is not None or not many:
-            report.show_nodes(account, node, arguments.width)
+            report.show_nodes(account, results, node, rest=arguments.all_nodes, most=arguments.width)
+        if node is None and any(one.state is PodFate.UNSCHEDULABLE for one in results):
+            terminal.show("What would help a Pod without a node: koordgate explain, with the same files.")
         terminal.show(report.summary(results, account, node), most=arguments.width)
 
 
@@ -270,6 +251,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--all", action="store_true", help="list each Pod and each node, however many there are, and each note"
+    )
+    parser.add_argument(
+        "--all-nodes", action="store_true", help="show the nodes without new Pods too, equal ones in one line"
     )
     parser.add_argument("--map", type=Path, metavar="FILE", help="also draw who holds what as one HTML file")
     checks = parser.add_argument_group("checks", "for CI: the exit status is 1 if one of them fails")

@@ -31,7 +31,7 @@ from allocator.vocabulary.names import (
 )
 from allocator.wire.allocatehint import HINT_ANNOTATIONS
 from console import terminal
-from console.simulator import manifests
+from console.simulator import manifests, words
 from console.simulator.cluster import OfflineCluster
 from console.simulator.documents import InputError, settings_of, stated_among
 from console.simulator.manifests import Way, must_have_pods, place_of, pods_in, with_pods, wrong_shape
@@ -144,7 +144,7 @@ async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, tar
     metadata = obj.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
     namespace = str(metadata.get("namespace") or "default") if isinstance(metadata, dict) else "default"
-    about = f"{kind} {namespace}/{name}"
+    about = f"{where}: {kind} {namespace}/{name}"
     if strange := manifests.refused(obj, kind):
         raise InputError(f"{where}: {kind} {name}: {strange}; the API server would refuse it; correct it")
     pods = pods_in(obj, kind)
@@ -163,7 +163,7 @@ async def _outcome(where: str, obj: Raw, kind: str, cluster: OfflineCluster, tar
         if target is None:
             verdict = await cluster.review(pod)
             done[way], said = verdict.object, verdict.warnings
-            refused: tuple[str, ...] = (verdict.refusal,) if verdict.refusal else ()
+            refused = tuple(words.problems(verdict.refusal, pod)) if verdict.refusal else ()
         else:
             made: Rewritten = rewrite(pod, target, cluster.parts.types.within(namespace))
             done[way], said, refused = made.pod, made.notes, made.missing

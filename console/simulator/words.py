@@ -29,11 +29,31 @@ Raw = Mapping[str, Any]
 
 _WISHES: Final = (RESOURCE_SPEC, NUMA_TOPOLOGY_SPEC, *HINT_ANNOTATIONS, DEVICE_SHARING, DEVICE_ORDER, LIMITS, OWN_CPUS)
 _MAX_LENGTH: Final = 200  # characters of an annotation that are shown
+_TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 def name_of(pod: Raw) -> str:
     """Name a Pod with its namespace."""
     return f"{pod['metadata'].get('namespace') or 'default'}/{pod['metadata']['name']}"
+
+
+def owner_of(pod: Raw) -> tuple[str, str] | None:
+    """The kind and name of what creates a Pod; of a ReplicaSet that a Deployment made, the Deployment's."""
+    metadata = pod["metadata"]
+    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    if owner is None:
+        return None
+    digest = (metadata.get("labels") or {}).get(_TEMPLATE_HASH)
+    if owner["kind"] == "ReplicaSet" and digest and owner["name"].endswith(f"-{digest}"):
+        return "Deployment", owner["name"].removesuffix(f"-{digest}")
+    return str(owner["kind"]), str(owner["name"])
+
+
+def problems(reason: str, pod: Raw) -> list[str]:
+    """What a refusal of a Pod says, a line for each problem, without the Pod's name."""
+    who = f"Pod {name_of(pod)}"
+    first, *lines = reason.removeprefix(f"{who}: ").replace(f"{who} ", "it ").splitlines() or [""]
+    return [line.removeprefix("- ") for line in lines] or [first]
 
 
 def asked(pod: Raw, types: DeviceTypes, added: Iterable[AddedDefault] = ()) -> tuple[str, ...]:

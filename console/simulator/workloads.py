@@ -206,8 +206,8 @@ def templates_of(obj: Mapping[str, Any], kind: str) -> Iterator[FoundTemplate]:
             by.append(place_of((*at, key)))
         base = _base(obj, way)
         names = [f"{base}-{index}" for index in range(count)]
-        why = f"by {' and '.join(by)}" if by else "no number is stated beside it"
-        yield FoundTemplate(pod, place, names, f"{counted(count, 'Pod')} of {place}: {why}")
+        why = f"by {' and '.join(by)}" if by else "because it states no number"
+        yield FoundTemplate(pod, place, names, f"{counted(count, 'Pod')} of {place}, {why}")
 
 
 def _numbers(obj: Mapping[str, Any], way: Way) -> Iterator[tuple[Way, int, str]]:

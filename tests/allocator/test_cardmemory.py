@@ -51,7 +51,7 @@ def test_a_refusal_names_a_percentage_that_can_be_asked_for() -> None:
     assert on is not None
     refused = place(request(app("a", *percent(34))), on)
     assert isinstance(refused, Refusal)
-    assert refused.message.endswith("the most free is gpu 0 with core 100 %, memory 33 % (8Gi)")
+    assert refused.message.endswith("the most free is gpu 0 with core 100 %, memory 8 GiB (33 %)")
 
 
 @st.composite

@@ -313,7 +313,7 @@ def test_templates_share_a_device_until_anything_runs_out() -> None:
     told = minors(place(request(app("a", DeviceAsk(NPU, 2, WHOLE))), there))
     assert "asks 2 x (whole); 1 of 2 npu devices can hold it" in told
     told = minors(place(request(app("a", template("vir04", 2))), there))
-    assert "asks 2 x (vir04: core 4, cpu 4, memory 12Gi, dvpp 50 %)" in told
+    assert "asks 2 x (vir04: core 4, cpu 4, memory 12 GiB, dvpp 50 %)" in told
 
 
 def test_a_template_of_one_model_is_taken_of_that_model_alone() -> None:

@@ -200,8 +200,8 @@ def test_a_card_that_holds_more_than_it_has_gives_nothing_and_never_less_than_no
     on = node(gpu(0, 8 * GIB), holdings=held(part(gpu(0, 80 * GIB), 50)))
     answer = place(request(app("a", ask(memory=1))), on)
     assert answer == Refusal(
-        "node-1: container a asks 1 x (memory 1); 0 of 1 GPUs can hold it; "
-        "the most free is gpu 0 with core 50 %, memory 0 % (0)"
+        "node-1: container a asks 1 x (memory 1 byte); 0 of 1 GPUs can hold it; "
+        "the most free is gpu 0 with core 50 %, memory 0 GiB (0 %)"
     )
 
 
@@ -334,19 +334,19 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         machine("one T4"),
         request(app("a", gpus(200))),
         True,
-        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (15109Mi)"),
+        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 14.7 GiB (100 %)"),
     ),
     "more bytes than a card has": (
         machine(MIXED),
         request(app("a", ask(core=10, memory=81 * GIB))),
         True,
-        said("a asks 1 x (core 10 %, memory 81Gi)", "0 of 6 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
+        said("a asks 1 x (core 10 %, memory 81 GiB)", "0 of 6 GPUs", "gpu 0 with core 100 %, memory 80 GiB (100 %)"),
     ),
     "more large cards than there are": (
         machine(MIXED),
         request(app("a", ask(3, memory=50 * GIB))),
         True,
-        said("a asks 3 x (memory 50Gi)", "2 of 6 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
+        said("a asks 3 x (memory 50 GiB)", "2 of 6 GPUs", "gpu 0 with core 100 %, memory 80 GiB (100 %)"),
     ),
     "of cards that lack as much, the one with more of its memory free is named": (
         node(
@@ -358,13 +358,13 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         ),
         request(app("a", ask(core=100, ratio=10))),
         False,
-        said("a asks 1 x (core 100 %, memory 10 %)", "0 of 2 GPUs", "gpu 1 with core 50 %, memory 50 % (12Gi)"),
+        said("a asks 1 x (core 100 %, memory 10 %)", "0 of 2 GPUs", "gpu 1 with core 50 %, memory 12 GiB (50 %)"),
     ),
     "full for now": (
         busy("two T4", (0, 60), (1, 45)),
         request(app("a", gpus(60))),
         False,
-        said("a asks 1 x (core 60 %, memory 60 %)", "0 of 2 GPUs", "gpu 1 with core 55 %, memory 55 % (8310Mi)"),
+        said("a asks 1 x (core 60 %, memory 60 %)", "0 of 2 GPUs", "gpu 1 with core 55 %, memory 8.1 GiB (55 %)"),
     ),
     "unhealthy": (
         node(gpu(0, healthy=False), gpu(1, healthy=False)),
@@ -385,7 +385,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         said(
             "a asks 2 x (core 100 %, memory 100 %)",
             "1 of 3 GPUs (2 not selected)",
-            "gpu 1 with core 100 %, memory 100 % (80Gi)",
+            "gpu 1 with core 100 %, memory 80 GiB (100 %)",
         ),
     ),
     "held by a Pod whose annotation cannot be read": (
@@ -422,7 +422,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
             "a asks 2 x (core 100 %, memory 100 %)",
             "1 of 7 GPUs (1 held by ResourceClaims, 2 held in part by ResourceClaims, "
             "2 held by Pods of other products, 1 held in part by Pods of other products)",
-            "gpu 4 with core 100 %, memory 100 % (80Gi)",
+            "gpu 4 with core 100 %, memory 80 GiB (100 %)",
         ),
     ),
     "of another type nothing is held for it": (
@@ -431,7 +431,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         ),
         request(app("a", gpus(200))),
         True,
-        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
+        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 80 GiB (100 %)"),
     ),
     "the kubelet's": (
         node(gpu(0), gpu(1), kubelet=["GPU-1"]),
@@ -440,32 +440,32 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         said(
             "a asks 2 x (core 100 %, memory 100 %)",
             "1 of 2 GPUs (1 held by the kubelet's device plugin)",
-            "gpu 0 with core 100 %, memory 100 % (80Gi)",
+            "gpu 0 with core 100 %, memory 80 GiB (100 %)",
         ),
     ),
     "unhealthy and the kubelet's": (
         node(gpu(0, healthy=False), gpu(1), kubelet=["GPU-1"]),
         request(app("a", ask(memory=GIB))),
         False,
-        said("a asks 1 x (memory 1Gi)", "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin)"),
+        said("a asks 1 x (memory 1 GiB)", "0 of 2 GPUs (1 unhealthy, 1 held by the kubelet's device plugin)"),
     ),
     "the kubelet holds nothing of ours": (
         node(gpu(0), kubelet=["NIC-1"]),
         request(app("a", gpus(200))),
         True,
-        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (80Gi)"),
+        said("a asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 80 GiB (100 %)"),
     ),
     "the first container that fails alone is named": (
         machine("one T4"),
         request(app("a", gpus(50)), app("b", gpus(200)), app("c", gpus(300))),
         True,
-        said("b asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (15109Mi)"),
+        said("b asks 2 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 14.7 GiB (100 %)"),
     ),
     "of those that fail alone, the first is named": (
         machine("one T4"),
         request(app("a", gpus(300)), app("b", gpus(200)), app("c", gpus(300))),
         True,
-        said("a asks 3 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 100 % (15109Mi)"),
+        said("a asks 3 x (core 100 %, memory 100 %)", "1 of 1 GPUs", "gpu 0 with core 100 %, memory 14.7 GiB (100 %)"),
     ),
     "each alone, not together": (
         machine("one T4"),
@@ -498,7 +498,7 @@ REFUSED: dict[str, tuple[NodeSnapshot, PodRequest, bool, str]] = {
         machine("tiny: three bytes"),
         request(*(app(name, ask(3, memory=1)) for name in "a")),
         True,
-        said("a asks 3 x (memory 1)", "2 of 2 GPUs", "gpu 0 with core 100 %, memory 100 % (3)"),
+        said("a asks 3 x (memory 1 byte)", "2 of 2 GPUs", "gpu 0 with core 100 %, memory 3 bytes (100 %)"),
     ),
 }
 

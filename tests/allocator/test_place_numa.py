@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
         cards(1, 5),
         (
             f"node-1: {ONE}; in the first tried: container a asks 4 x (core 100 %, memory 100 %); "
-            "3 of 8 GPUs can hold it; the most free is gpu 0 with core 100 %, memory 100 % (80Gi)"
+            "3 of 8 GPUs can hold it; the most free is gpu 0 with core 100 %, memory 80 GiB (100 %)"
         ),
     ),
     "cards on one side, CPUs on the other": (
@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[PodRequest, list[Holding], str]] = {
     "memory on neither": (
         asking(lsr(4, 40), qos="LSR", numa=SINGLE),
         [memory(30, 30)],
-        f"node-1: {ONE}; in the first tried: memory 40Gi is not free in NUMA node 0",
+        f"node-1: {ONE}; in the first tried: memory 40 GiB is not free in NUMA node 0",
     ),
     "more cards than a NUMA node has": (asking({GPU: 500}, numa=SINGLE), [], f"node-1: {ONE}; in the first tried: "),
     "restricted, where two would do": (

@@ -15,6 +15,7 @@ from allocator.quantity import (
     as_written,
     format_bytes,
     format_int,
+    in_gib,
     parse,
     to_int,
     to_milli,
@@ -276,3 +277,33 @@ def test_what_is_told_is_the_same_amount(stored: str) -> None:
     except QuantityError:
         return
     assert parse(as_written(stored)) == exact
+
+
+@pytest.mark.parametrize(
+    ("amount", "rounded", "stated"),
+    [
+        (0, "0 GiB", "0 GiB"),
+        (1, "1 byte", "1 byte"),
+        (2**20, "1 MiB", "1 MiB"),
+        (2**20 + 1, "1 MiB", f"{2**20 + 1} bytes"),
+        (102 * 2**20, "102 MiB", "102 MiB"),
+        (103 * 2**20, "0.1 GiB", "103 MiB"),
+        (2**30, "1 GiB", "1 GiB"),
+        (3 * 2**29, "1.5 GiB", "1.5 GiB"),
+        (2**31 - 1, "1.9 GiB", f"{2**31 - 1} bytes"),
+        (81559 * 2**20, "79.6 GiB", "81559 MiB"),
+    ],
+)
+def test_people_read_gib_to_the_tenth_rounded_down_and_what_they_wrote_exactly(
+    amount: int, rounded: str, stated: str
+) -> None:
+    assert (in_gib(amount), in_gib(amount, stated=True)) == (rounded, stated)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40))
+def test_a_part_is_never_shown_as_more_than_the_whole(one: int, other: int) -> None:
+    units = {"byte": 1, "bytes": 1, "MiB": 2**20, "GiB": 2**30}
+    part, whole = (
+        Fraction(number) * units[unit] for number, unit in (in_gib(value).split() for value in sorted((one, other)))
+    )
+    assert part <= whole <= max(one, other)

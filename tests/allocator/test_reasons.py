@@ -58,14 +58,14 @@ FREE, USED, MORE = gpu(0), gpu(1), gpu(2)
         pytest.param(
             node(FREE, holdings=held(part(FREE, 70))),
             HALF,
-            "core 30 %, memory 30 % (24Gi) free, core 50 %, memory 50 % (40Gi) asked",
+            "core 30 %, memory 24 GiB (30 %) free, core 50 %, memory 40 GiB (50 %) asked",
             20,
             id="too little is free",
         ),
         pytest.param(
             node(FREE, holdings=held(part(FREE, 100))),
             WHOLE,
-            "nothing free, core 100 %, memory 100 % (80Gi) asked",
+            "nothing free, core 100 %, memory 80 GiB (100 %) asked",
             100,
             id="nothing is free",
         ),
@@ -194,7 +194,7 @@ def test_a_card_of_which_another_product_holds_some_lacks_what_is_missing_of_the
     theirs = ForeignHolding("x", "team", "x", Product.HAMI, "an annotation", (part(FREE, 30),))
     there = node(FREE, foreign={"x": theirs})
     (card,) = card_reasons(asking(_of(80, 80)), there)
-    free = "core 70 %, memory 70 % (56Gi) free, core 80 %, memory 80 % (64Gi) asked"
+    free = "core 70 %, memory 56 GiB (70 %) free, core 80 %, memory 64 GiB (80 %) asked"
     assert (card.why, card.lack, lack(asking(_of(80, 80)), there)) == (free, 10, 10)
     refused = place(asking(_of(80, 80)), there)
     assert isinstance(refused, Refusal)
@@ -217,14 +217,14 @@ def test_only_devices_of_the_types_that_are_asked_for_are_judged_in_the_order_of
 def test_a_card_is_judged_by_the_least_demanding_container() -> None:
     there = node(FREE, holdings=held(part(FREE, 70)))
     (card,) = card_reasons(asking(_of(90, 90), _of(40, 40), _of(60, 60)), there)
-    asked = "core 30 %, memory 30 % (24Gi) free, core 40 %, memory 40 % (32Gi) asked"
+    asked = "core 30 %, memory 24 GiB (30 %) free, core 40 %, memory 32 GiB (40 %) asked"
     assert (card.why, card.lack) == (asked, 10)
 
 
 def test_a_card_of_which_something_is_free_says_what() -> None:
     there = node(FREE, holdings=held(share(FREE, core=100, memory=20 * GIB, ratio=25)))
     (card,) = card_reasons(asking(HALF), there)
-    assert card.why == "memory 75 % (60Gi) free, core 50 %, memory 50 % (40Gi) asked"
+    assert card.why == "memory 60 GiB (75 %) free, core 50 %, memory 40 GiB (50 %) asked"
 
 
 ALONE, ROOT = ({"gpu": {"exclusivePolicy": policy}} for policy in ("DeviceLevel", "PCIeLevel"))
@@ -619,7 +619,7 @@ def test_what_was_given_is_told_in_one_line() -> None:
     mine = holding("mine", part(FREE, 50))
     there = node(FREE, USED, MORE, holdings=[mine, *held(part(FREE, 10))])
     assert given(mine, there, BUILT_IN) == (
-        "gpu 0 GPU-0 (core 50 %, memory 50 % (40Gi); shared); 2 of 2 idle devices of type gpu stay whole"
+        "gpu 0 GPU-0 (core 50 %, memory 40 GiB (50 %); shared); 2 of 2 idle devices of type gpu stay whole"
     )
 
 
@@ -646,6 +646,6 @@ def test_devices_that_stay_whole_are_counted_for_each_type_by_itself_and_only_wh
     there = node(FREE, USED, gpu(2, healthy=False), nic(0), nic(1), nic(2), FPGA, holdings=held(part(USED, 10)))
     mine = holding("mine", part(FREE, 50), Share("rdma", "NIC-1", 1, {"rdma": 30}))
     assert given(mine, there, BUILT_IN) == (
-        "gpu 0 GPU-0 (core 50 %, memory 50 % (40Gi); idle before), rdma 1 NIC-1 (rdma 30 %; idle before); "
+        "gpu 0 GPU-0 (core 50 %, memory 40 GiB (50 %); idle before), rdma 1 NIC-1 (rdma 30 %; idle before); "
         "0 of 1 idle devices of type gpu stay whole; 2 of 3 idle devices of type rdma stay whole"
     )

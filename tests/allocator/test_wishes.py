@@ -532,7 +532,7 @@ def test_a_cordoned_card_takes_nothing_new_and_keeps_what_it_has() -> None:
     assert chosen(place(asking({GPU: 50}), on)) == {"gpu": [1]}
     assert refused(place(asking({GPU: 200}), on)) == (
         "node-1: container a asks 2 x (core 100 %, memory 100 %); 1 of 2 GPUs (1 cordoned) can hold it; "
-        "the most free is gpu 1 with core 100 %, memory 100 % (80Gi)"
+        "the most free is gpu 1 with core 100 %, memory 80 GiB (100 %)"
     )
 
 

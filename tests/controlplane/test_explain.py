@@ -63,7 +63,7 @@ async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snaps
     (detail,) = json.loads(near)["details"]
     assert sorted(one["why"] for one in detail["devices"]) == [
         "",
-        "nothing free, core 100 %, memory 100 % (80Gi) asked",
+        "nothing free, core 100 %, memory 80 GiB (100 %) asked",
     ]
     assert [f"{namespace}/first"] in [one["pods"] for one in detail["remedies"]]
 

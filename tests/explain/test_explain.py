@@ -88,8 +88,8 @@ def test_the_nearest_node_is_the_one_with_the_least_lack_and_its_cards_say_who_h
     answer = ask(*near, *far, *held, asyncio.run(waiting()))
     assert answer.status == 3
     assert answer.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is near: ")
-    assert "Node near (lack 50: " in answer.out
-    free = "core 50 %, memory 50 % (40Gi) free, core 100 %, memory 100 % (80Gi) asked"
+    assert "Node near (the nearest)\n" in answer.out
+    free = "core 50 %, memory 40 GiB (50 %) free, core 100 %, memory 80 GiB (100 %) asked"
     assert f"gpu 0 GPU-near-0: {free}; held by team/small" in answer.out
     assert "wait until one Pod on it end: team/small (priority 0); nobody is evicted for this Pod" in answer.out
 
@@ -158,7 +158,7 @@ def test_a_pod_of_a_manifest_has_the_priority_of_its_class(
 def test_a_class_that_is_not_among_the_others_is_refused_for_a_new_pod_alone(ask: Callable[..., Answer]) -> None:
     answer = ask(*node("n1"), HIGH, gpu_pod(priorityClassName="hihg"))
     assert answer.status == 3
-    assert "Pod team/mine is forbidden: no PriorityClass with name hihg was found" in answer.first
+    assert "admission refuses it: it is forbidden: no PriorityClass with name hihg was found" in answer.first
     there = asyncio.run(waiting(priorityClassName="gone"))
     assert ask(*node("n1"), HIGH, there).status == 0
 
@@ -185,16 +185,16 @@ def test_a_node_that_is_too_small_by_itself_is_not_the_nearest(ask: Callable[...
     assert answer.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is z: ")
 
 
-def test_memory_is_told_in_amounts_that_a_person_can_type(ask: Callable[..., Answer]) -> None:
+def test_memory_is_read_in_gib_and_asked_for_in_amounts_that_a_person_can_type(ask: Callable[..., Answer]) -> None:
     third = {"kubernetes.io/gpu-core": "33", "kubernetes.io/gpu-memory": "12345678901"}
     there = asyncio.run(bound("other", "n1", *node("n1", 1), limits=third))
     answer = ask(
         *node("n1", 1), there, gpu_pod(limits={"kubernetes.io/gpu-core": "80", "kubernetes.io/gpu-memory": "79Gi"})
     )
-    assert "free, core 80 %, memory 98 % (79Gi) asked" in answer.out
-    amounts = re.findall(r"memory (?:[0-9]+ % )?\(?([0-9]+[A-Za-z]*)", answer.out)
-    assert amounts
-    assert [amount for amount in amounts if not amount.endswith(("Mi", "Gi"))] == []
+    assert "free, core 80 %, memory 79 GiB (98 %) asked" in answer.out
+    shown = re.findall(r"memory ([0-9.]+) GiB \(", answer.out)
+    assert len(shown) > 1
+    assert all(float(amount) <= 80 for amount in shown)
     (share,) = set(re.findall(r"m(?:ain)?: 1 x \(core ([0-9]+) %, memory ([0-9]+Mi)\) instead of", answer.out))
     less = {"kubernetes.io/gpu-core": share[0], "kubernetes.io/gpu-memory": share[1]}
     assert ask(*node("n1", 1), there, gpu_pod(limits=less)).status == 0
@@ -204,18 +204,20 @@ def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..
     nodes = [one for name, cards in (("a", 2), ("b", 3), ("c", 8)) for one in node(name, cards)]
     packs = {"kind": "ConfigMap", "metadata": SETTINGS, "data": {"config.yaml": "scheduler: {preference: packing}"}}
     answer = ask(packs, *nodes, asyncio.run(bound("mine", "a", *node("a"))))
-    table = re.findall(r"^([0-9]+) +([abc]) .*packing step ([0-9]+) \(([0-9]+) of 100\)", answer.out, re.MULTILINE)
+    table = re.findall(r"^([0-9]+) +([abc]) .*packing ([0-9]+) of 100 \(counts as ([0-9]+)\)", answer.out, re.MULTILINE)
     assert len(table) == 3
-    assert all(int(step) == int(score) // 10 for _, _, step, score in table)
-    places = {step: place for place, _, step, _ in table}
-    assert [place for place, _, step, _ in table] == [places[step] for _, _, step, _ in table]
+    assert all(int(step) == int(score) // 10 * 10 for _, _, score, step in table)
+    places = {step: place for place, _, _, step in table}
+    assert [place for place, *_ in table] == [places[step] for *_, step in table]
     assert len(places) == len(set(places.values()))
 
 
 @pytest.mark.parametrize(
     ("preference", "figures", "says"),
     [
-        pytest.param(Preference.PACKING, {}, "opens a device of size 80, packing step 9 (97 of 100)", id="packing"),
+        pytest.param(
+            Preference.PACKING, {}, "opens a device of size 80, packing 97 of 100 (counts as 90)", id="packing"
+        ),
         pytest.param(
             Preference.MOST_BALANCED,
             {"score": 1},
@@ -225,7 +227,7 @@ def test_nodes_are_told_in_the_steps_in_which_they_are_compared(ask: Callable[..
         pytest.param(
             Preference.PACKING,
             {"mates": 2, "room": 3, "opened": 0, "score": 100},
-            "2 of its gang there, room for 3 of its gang, opens no idle device, packing step 10 (100 of 100)",
+            "2 of its gang there, room for 3 of its gang, opens no idle device, packing 100 of 100 (counts as 100)",
             id="a gang",
         ),
         pytest.param(
@@ -349,7 +351,7 @@ def test_a_bound_pod_is_compared_with_all_nodes_as_they_are_without_it(ask) -> N
     )
     assert "of 2 devices of type gpu, 1 of the 2 idle ones stay whole" in answer.out
     assert "n2 (the Pod's)" in answer.out
-    assert "not gpu 1 GPU-n2-1: it would have done as well" in answer.out
+    assert "not gpu 1 GPU-n2-1: it has room as well" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -441,7 +443,7 @@ def running(name: str, cards: str) -> Raw:
 @pytest.mark.parametrize(
     ("held", "says", "status"),
     [
-        pytest.param("8", "fits on none of 1 node; the nearest is n1: 0 GPUs fit 1 x", 3, id="all of them"),
+        pytest.param("8", "fits on none of 1 node; the nearest is n1: no whole GPU is free", 3, id="all of them"),
         pytest.param("7", "fits on 1 of 1 node now", 0, id="all but one"),
     ],
 )
@@ -482,7 +484,7 @@ def test_of_an_object_that_is_given_twice_the_last_counts(ask: Callable[..., Ans
     one = ask(plain_node("n1"), again, two)
     both = ask(plain_node("n1"), running("old", "7"), again, two)
     assert one.first == both.first
-    assert "1 GPU fits 2 x" in both.first
+    assert "only 1 of 2 whole GPUs is free" in both.first
     assert "Pod old is given more than once" in both.err
 
 
@@ -496,7 +498,7 @@ def test_cards_that_hami_gave_are_not_free_in_manifests_without_settings(ask: Ca
         "hami.io/vgpu-devices-allocated": "GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76,NVIDIA,8000,30:;",
     }
     answer = ask(own, other, gpu_pod())
-    assert "0 GPUs fit" in answer.first
+    assert "no whole GPU is free" in answer.first
 
 
 def test_the_cards_of_a_running_pod_that_hami_placed_are_told(ask: Callable[..., Answer]) -> None:

@@ -163,7 +163,7 @@ MOST = {"max": {"nvidia.com/gpu": "2", "cpu": "9"}, "default": {"cpu": "1"}}
 def run(capsys: pytest.CaptureFixture[str], folder: Path, *objects: Raw) -> tuple[dict[str, str], str]:
     """By Pod: its lines of the table; and what is told beside it."""
     capsys.readouterr()
-    assert main(["simulate", "-f", saved(folder, objects)]) == 0
+    assert main(["simulate", "--all", "-f", saved(folder, objects)]) == 0
     out, err = capsys.readouterr()
     rows: dict[str, str] = {}
     for line in out.split("\n\n")[0].splitlines()[1:]:

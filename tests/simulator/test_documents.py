@@ -124,10 +124,14 @@ def test_a_file_named_json_may_have_several_values(body: bytes, expected: list[o
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        pytest.param(b'{"a": 1,\n "b": [1,]}\n', ": not JSON; correct it, or name", id="a comma in a list"),
+        pytest.param(b'{"a": 1,\n "b": [1,]}\n', ": not JSON (line 2, column 10: ", id="a comma in a list"),
         pytest.param(b'{"a": 1,\n "b": 2,}\n', "line 2, column 9: Expecting property name", id="a comma"),
         pytest.param(b'{"a": 1}\n---\n{"b": x}\n', "line 3, column 7: Expecting value", id="in the second value"),
-        pytest.param(b"a: 1\n", "name a file of YAML .yaml: line 1, column 1: Expecting value", id="YAML"),
+        pytest.param(
+            b"a: 1\n",
+            "not JSON (line 1, column 1: Expecting value); correct it; if it is YAML, name it .yaml",
+            id="YAML",
+        ),
         pytest.param(b'{"a": NaN}', "not JSON; correct it: NaN is no number in JSON", id="no number"),
         pytest.param(b"[" * 100000, "not JSON; correct it", id="too deep"),
     ],

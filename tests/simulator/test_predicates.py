@@ -54,8 +54,8 @@ def test_capacity_counts_where_allocatable_is_missing() -> None:
         ("cpu", 2001, "2001m requested, 1 of 1 free"),
         ("cpu", 3000, "3 requested, 1 of 1 free"),
         ("a.example.com/x", 2048, "2048 requested, 1000 of 1000 free"),
-        ("ephemeral-storage", 2048, "2Ki requested, 1000 of 1000 free"),
-        ("kubernetes.io/gpu-memory", 2048, "2Ki requested, 1000 of 1000 free"),
+        ("ephemeral-storage", 2048, "2048 bytes requested, 1000 bytes of 1000 bytes free"),
+        ("kubernetes.io/gpu-memory", 2048, "2048 bytes requested, 1000 bytes of 1000 bytes free"),
     ],
 )
 def test_a_shortage_is_told_in_the_units_of_its_resource(name: str, amount: int, told: str) -> None:

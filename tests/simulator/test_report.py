@@ -13,15 +13,14 @@ from simulator.test_account import account, cpus_of, holds
 from allocator.vocabulary.cputopology import parse
 from allocator.wire.nodetopology import CpuManagerPolicy, KubeletCpus, NodeReservation, PodCpuAlloc
 from console import terminal
-from console.simulator import apiserver, report
+from console.simulator import apiserver, podgroups, report
 from console.simulator.account import Account
 from console.simulator.assumed import ASSUMED
 from console.simulator.cluster import PodFate, Result
+from console.simulator.podgroups import PodGroup
 
 Raw = dict[str, Any]
 Captured = pytest.CaptureFixture[str]
-TEMPLATE_HINT = "--all lists each Pod and each node; --node NAME shows one node."
-
 
 # Many Pods
 
@@ -35,52 +34,102 @@ def owned(name: str, owner: str = "web", kind: str = "ReplicaSet", on: str = "",
 GROUPS = [
     Result({"metadata": {"name": "alone"}, "spec": {"nodeName": "n1"}}, PodFate.BOUND),
     *(Result(owned(name, on=on), PodFate.BOUND) for name, on in (("a", "n1"), ("b", "n2"), ("c", "n2"))),
-    Result(owned("d"), PodFate.UNSCHEDULABLE, ("n1, n2: not enough cpu: 2 requested", "n3: cordoned")),
-    Result(owned("e"), PodFate.UNSCHEDULABLE, ("n1: not enough cpu: 2 requested",)),
-    Result(owned("f", on="n1"), PodFate.DENIED, ("Pod x: odd",), given=owned("f", "job", "Job", namespace=None)),
+    Result(owned("d"), PodFate.UNSCHEDULABLE, ("n1: not enough cpu: 2 requested",)),
+    Result(owned("e"), PodFate.UNSCHEDULABLE, ("n1, n2: not enough cpu: 2 requested", "n3: cordoned")),
+    Result(
+        owned("f", on="n1"), PodFate.DENIED, ("Pod default/f: odd",), given=owned("f", "job", "Job", namespace=None)
+    ),
     Result({**owned("g", on="n1"), "status": {"phase": "Succeeded"}}, PodFate.STANDING),
     Result({**owned("h", on="n1"), "status": {"phase": "Running"}}, PodFate.STANDING),
 ]
 
-GROUPED = f"""\
-OF                     PODS  STATE                  NODES  WHY NOT
-default/alone          1     bound                  1      -
-team/web (ReplicaSet)  3     bound                  2      -
-team/web (ReplicaSet)  2     no node                0      not enough cpu: 2 requested
-default/job (Job)      1     refused at admission   0      odd
-team/web (ReplicaSet)  1     was there (Succeeded)  1      -
-team/web (ReplicaSet)  1     was there              1      -
-
-{TEMPLATE_HINT}
+GROUPED = """\
+POD                    ASKED                           STATE                  NODE   WHAT IT GOT, OR WHY NOT
+default/alone          no devices, no CPUs of its own  bound                  n1     -
+team/web (ReplicaSet)  no devices, no CPUs of its own  bound                  n1: 1  -
+3 Pods                                                                        n2: 2
+team/web (ReplicaSet)  no devices, no CPUs of its own  no node                -      n1, n2: not enough cpu: 2 requested
+2 Pods                                                                               n3: cordoned
+default/f              no devices, no CPUs of its own  refused at admission   -      odd
+team/g                 no devices, no CPUs of its own  was there (Succeeded)  n1     -
+team/h                 no devices, no CPUs of its own  was there              n1     -
 
 """
 
 
+def grouped(results: list[Result], *, apart: bool = False) -> list[PodGroup]:
+    return podgroups.grouped(results, account(), apart=apart)
+
+
 def test_pods_of_one_owner_that_fare_alike_are_one_line(capsys: Captured) -> None:
-    report.show_groups(GROUPS)
+    report.show_pods(grouped(GROUPS))
     assert capsys.readouterr().out == GROUPED
-    report.show_groups(GROUPS, 60)
-    assert capsys.readouterr().out.splitlines()[:6] == [
-        "OF              PODS  STATE          NODES  WHY NOT",
-        "default/alone   1     bound          1      -",
-        "team/web        3     bound          2      -",
-        "(ReplicaSet)",
-        "team/web        2     no node        0      not enough cpu:",
-        "(ReplicaSet)                                2 requested",
+    heading, *_ = report.block(grouped(GROUPS)[2])
+    assert str(heading) == "team/web (ReplicaSet), 2 Pods  no node"
+
+
+def test_each_pod_has_a_line_where_all_are_wanted() -> None:
+    names = [one.name for one in grouped(GROUPS, apart=True)]
+    assert names == ["default/alone", *(f"team/{name}" for name in "abcde"), "default/f", "team/g", "team/h"]
+
+
+def test_five_hundred_pods_without_an_owner_that_are_refused_alike_are_one_line_and_a_count() -> None:
+    refused = [
+        Result({"metadata": {"name": f"p{at}"}, "spec": {}}, PodFate.DENIED, (f"Pod default/p{at}: odd",))
+        for at in range(500)
     ]
+    (only,) = grouped(refused)
+    assert (only.name, only.many, only.told) == ("default/p0 and others", "500 Pods", ["odd"])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [
+        (5, ["n1: why", "n2: why", "n3: why", "n4: why", "n5: why"]),
+        (6, ["n1: why", "n2: why", "n3: why", "n4: why", "... and 2 more reasons (--all)"]),
+    ],
+)
+def test_of_many_reasons_why_a_pod_has_no_node_four_are_told(reasons: int, told: list[str]) -> None:
+    waits = Result(owned("a"), PodFate.UNSCHEDULABLE, tuple(f"n{at}: why" for at in range(1, reasons + 1)))
+    (group,) = grouped([waits])
+    assert group.told == told
+    (apart,) = grouped([waits], apart=True)
+    assert len(apart.told) == reasons
+
+
+def test_whom_a_pod_would_preempt_is_told_however_many_reasons_there_are() -> None:
+    why = ("n1: a", "n2: b", "n3: c", "n4: d", "n5: e", "would fit on n1 by preempting team/x; nobody is evicted here")
+    (group,) = grouped([Result(owned("a"), PodFate.UNSCHEDULABLE, why, ("odd",))])
+    assert group.told == ["n1: a", "n2: b", "n3: c", "... and 2 more reasons (--all)", why[-1], "warning: odd"]
+
+
+def test_each_problem_of_a_refused_pod_has_a_line() -> None:
+    said = "Pod team/a: 2 problems\n- metadata.x: odd; write y\n- spec.z: none"
+    (group,) = grouped([Result(owned("a"), PodFate.DENIED, (said,))])
+    assert group.told == ["metadata.x: odd; write y", "spec.z: none"]
+
+
+def test_pods_that_were_there_are_left_out_beside_new_ones() -> None:
+    there, new = GROUPS[-1], GROUPS[0]
+    assert podgroups.settled([there, new], account()) == [new]
+    assert podgroups.settled([there], account()) == [there]
 
 
 @pytest.mark.parametrize(
     ("pods", "rest"),
-    [(500, []), (501, ["... and 1 more line"]), (1100, ["... and 600 more lines"])],
+    [
+        (500, []),
+        (501, ["... and 1 more line (-o json has all)", ""]),
+        (1100, ["... and 600 more lines (-o json has all)", ""]),
+    ],
 )
 def test_five_hundred_lines_are_listed_and_the_others_counted(pods: int, rest: list[str], capsys: Captured) -> None:
     bound = [Result(owned(f"p{at}", f"o{at}", on="n1"), PodFate.BOUND) for at in range(1, pods)]
-    report.show_groups([*bound, Result(owned("last"), PodFate.UNSCHEDULABLE, ("n1: full",))])
+    report.show_pods(grouped([*bound, Result(owned("last"), PodFate.UNSCHEDULABLE, ("n1: full",))]))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[501:] == [*rest, "", TEMPLATE_HINT, ""]
+    assert lines[501:] == ["", *rest]
     first, last = lines[1].split()[0], lines[500].split()[0]
-    assert (first, last) == (("team/o1", "team/web") if pods == 500 else ("team/web", "team/o499"))
+    assert (first, last) == (("team/p1", "team/last") if pods == 500 else ("team/last", "team/p499"))
 
 
 # Pods one by one
@@ -188,9 +237,9 @@ default/waits  no node
 
 def test_each_pod_is_a_row_where_the_table_is_as_wide_as_it_may_be(capsys: Captured) -> None:
     widest = max(map(len, PODS.splitlines()))
-    report.show_pods(results(), standing(), widest)
+    report.show_pods(podgroups.grouped(results(), standing(), apart=True), widest)
     assert capsys.readouterr().out == PODS
-    report.show_pods(results(), standing(), widest - 1)
+    report.show_pods(podgroups.grouped(results(), standing(), apart=True), widest - 1)
     assert capsys.readouterr().out == BLOCKS
 
 
@@ -211,16 +260,16 @@ there on node-1
 
 
 def test_what_is_wrapped_goes_on_below_its_beginning(capsys: Captured) -> None:
-    terminal.show(*report.block(results()[0], standing()), most=18)
+    terminal.show(*report.block(podgroups.grouped(results()[:1], standing())[0]), most=18)
     assert capsys.readouterr().out == WRAPPED
 
 
 def test_a_pod_on_a_lost_node_keeps_its_place_and_a_refused_one_has_none() -> None:
     on = owned("a", on="n1")
-    fates = {fate: report.node_of(Result(on, fate)) for fate in PodFate}
+    fates = {fate: podgroups.node_of(Result(on, fate)) for fate in PodFate}
     assert [fate for fate, at in fates.items() if at == ""] == [PodFate.DENIED, PodFate.NOT_CREATED]
     assert {at for at in fates.values() if at} == {"n1"}
-    assert report.node_of(Result(owned("a"), PodFate.BOUND)) == ""
+    assert podgroups.node_of(Result(owned("a"), PodFate.BOUND)) == ""
 
 
 @pytest.mark.parametrize(
@@ -234,7 +283,7 @@ def test_a_pod_on_a_lost_node_keeps_its_place_and_a_refused_one_has_none() -> No
 )
 def test_how_a_pod_that_was_there_has_ended_is_told(fate: PodFate, phase: str | None, state: str) -> None:
     pod = {**owned("a"), **({"status": {"phase": phase}} if phase else {})}
-    heading = report.block(Result(pod, fate), account())[0]
+    heading = report.block(grouped([Result(pod, fate)])[0])[0]
     assert str(heading) == f"team/a  {state}"
 
 
@@ -245,24 +294,24 @@ def test_what_a_pod_got_comes_before_what_is_wrong_and_what_is_warned_of() -> No
     pod["metadata"]["annotations"] |= about
     counted = account(*full("node-1"), pod)
     got = ["gpu 0 GPU-node-1-0: core 30 %, memory 24 GiB (30 %)", "main may use of gpu GPU-node-1-0: core 30 %"]
-    assert report.outcome(Result(pod, PodFate.BOUND, ("a reason",), ("one", "two")), counted) == [
+    assert podgroups.outcome(Result(pod, PodFate.BOUND, ("a reason",), ("one", "two")), counted) == [
         *got,
         "a reason",
         "warning: one",
         "warning: two",
     ]
-    assert report.outcome(Result(pod, PodFate.STANDING), counted) == got
+    assert podgroups.outcome(Result(pod, PodFate.STANDING), counted) == got
     none = apiserver.with_defaults(asking("b", nodeName="node-1"))
     none["metadata"]["annotations"] = dict(about)
-    assert report.outcome(Result(none, PodFate.STANDING), counted) == [], "quotas of devices that it does not hold"
+    assert podgroups.outcome(Result(none, PodFate.STANDING), counted) == [], "quotas of devices that it does not hold"
 
 
 def test_what_is_wrong_with_a_pod_is_told_of_those_that_were_there() -> None:
     pod = apiserver.with_defaults(asking("a", {"kubernetes.io/gpu-core": "30"}, nodeName="node-1"))
     counted = account(*full("node-1"), pod)
     told = "asks for devices and carries no allocation, so it holds none; to place it, remove spec.nodeName"
-    assert report.outcome(Result(pod, PodFate.STANDING), counted) == [told]
-    assert report.outcome(Result(pod, PodFate.BOUND), counted) == []
+    assert podgroups.outcome(Result(pod, PodFate.STANDING), counted) == [told]
+    assert podgroups.outcome(Result(pod, PodFate.BOUND), counted) == []
 
 
 # Nodes
@@ -323,19 +372,63 @@ NUMA  CPUS         WHO
 """
 
 
+def show_all(counted: Account) -> None:
+    terminal.show(*report.node_parts(counted.reports(), counted))
+
+
 def test_each_node_has_a_heading_and_tables_of_its_devices_and_cpus(capsys: Captured) -> None:
-    report.show_nodes(standing())
+    show_all(standing())
     assert capsys.readouterr().out == NODES
 
 
+def test_nodes_without_new_pods_are_counted_or_shown_by_classes(capsys: Captured) -> None:
+    new = Result(apiserver.with_defaults(THERE[0]), PodFate.BOUND)
+    report.show_nodes(standing(), [new])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines if line.startswith("node-")] == ["node-1"]
+    assert lines[-1] == "2 nodes without new Pods: 0 of 2 GPUs, 0 of 16 CPUs in use (--all-nodes shows them)"
+    report.show_nodes(standing(), [new], rest=True)
+    table = capsys.readouterr().out.splitlines()[-4:]
+    assert [" ".join(line.split()) for line in table] == [
+        "NODES EACH HAS IN USE WHICH",
+        "1 2 GPUs, 16 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core) gpu 0/2, CPUs 0/16 node-2",
+        "1 CPUs that it does not report - node-4",
+        "",
+    ]
+    report.show_nodes(standing(), [])
+    assert capsys.readouterr().out == "No node has new Pods with devices (--all-nodes shows the nodes).\n"
+
+
+def test_equal_nodes_are_one_line(capsys: Captured) -> None:
+    names = [f"n{at}" for at in range(6)]
+    counted = account(*(part for name in names for part in full(name)), held("a", "n3", (0, 50)))
+    report.show_nodes(counted, [], rest=True)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    has = "2 GPUs, 16 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core)"
+    assert lines[1:] == [
+        f"5 {has} gpu 0/2, CPUs 0/16 n0, n1, n2, n4 and 1 more",
+        f"1 {has} gpu 1/2, CPUs 0/16 n3",
+        "",
+    ]
+
+
+def test_many_nodes_with_new_pods_are_shown_by_classes(capsys: Captured) -> None:
+    names = [f"n{at}" for at in range(5)]
+    pods = [apiserver.with_defaults(held(f"p-{name}", name, (0, 50))) for name in names]
+    counted = account(*(part for name in names for part in full(name)), *pods)
+    report.show_nodes(counted, [Result(pod, PodFate.BOUND) for pod in pods])
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1].endswith("gpu 1/2, CPUs 0/16 n0, n1, n2, n3 and 1 more")
+
+
 def test_one_node_is_shown_in_a_width_that_folds_the_last_column_alone(capsys: Captured) -> None:
-    report.show_nodes(standing(), "node-1", 56)
+    report.show_nodes(standing(), [], "node-1", most=56)
     assert capsys.readouterr().out == NARROW
 
 
 def test_the_table_of_devices_is_brief_where_it_would_be_wider_than_it_may_be() -> None:
     wide = len("DEVICE  ID            MODEL  NUMA  USED                      WHO, OR WHY NOT")
-    tables = [report.node_parts(standing(), "node-1", width)[1] for width in (wide - 1, wide)]
+    tables = [report.node_parts([standing().report("node-1")], standing(), width)[1] for width in (wide - 1, wide)]
     headers = [[str(column.header) for column in one.columns] for one in tables if isinstance(one, Table)]
     assert headers == [
         ["DEVICE", "NUMA", "USED", "WHO, OR WHY NOT"],
@@ -402,12 +495,12 @@ NUMA  CPUS  WHO
 
 
 def test_devices_of_several_models_and_cpus_of_several_holders_are_told_apart(capsys: Captured) -> None:
-    report.show_nodes(odd())
+    show_all(odd())
     assert capsys.readouterr().out == ODD
 
 
 def test_without_a_column_of_models_the_heading_names_each_once() -> None:
-    heading = report.node_parts(odd(), "odd", 60)[0]
+    heading = report.node_parts([odd().report("odd")], odd(), 60)[0]
     assert str(heading) == (
         "odd: 5 GPUs (A10, L4), 1 rdma device, 8 CPUs (2 sockets, 2 NUMA nodes, 2 threads a core) (assumed from labels)"
     )

@@ -9,7 +9,6 @@ import pytest
 from openb.stock import balanced, least_allocated, stock_scores
 from simulator.clusters import asking, device, gpus, held, machine, node, pinned, saved, topology
 
-from console.simulator import report
 from console.simulator.apiserver import AddedDefault, beyond, write_defaults
 from console.simulator.compare import variants
 from console.simulator.scheduler import NodeCandidate
@@ -339,21 +338,13 @@ def test_nodes_are_scored_by_what_is_left_by_evenness_and_by_taints() -> None:
 # Other dialects
 
 
-@pytest.mark.parametrize(
-    ("pods", "words", "head"), [(1, (), "POD "), (2, (), "OF "), (2, ("--all",), "POD "), (1, ("--all",), "POD ")]
-)
-def test_more_pods_than_are_listed_are_shown_in_groups_unless_all_are_wanted(
-    pods: int,
-    words: tuple[str, ...],
-    head: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("words", "lines"), [((), 1), (("--all",), 3)])
+def test_alike_pods_are_one_line_unless_all_are_wanted(
+    words: tuple[str, ...], lines: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(report, "MAX_LISTED", 1)
-    file = saved(tmp_path, [asking(f"p{at}") for at in range(pods)])
+    file = saved(tmp_path, [asking(f"p{at}") for at in range(3)])
     assert main(["simulate", "-f", file, *words]) == 0
-    assert capsys.readouterr().out.startswith(head)
+    assert sum(line.startswith("default/p") for line in capsys.readouterr().out.splitlines()) == lines
 
 
 def test_yaml_is_for_programs_so_that_remarks_go_to_standard_error(
@@ -401,5 +392,5 @@ def test_devices_and_topologies_of_nodes_that_are_not_there_are_told(
     assert main(["simulate", "-f", saved(tmp_path, objects)]) == 0
     assert capsys.readouterr().err.splitlines() == [
         f"koordgate simulate: {what}: there is no Node with this name, so no Pod is placed there"
-        for what in ("Device a", "Device c", "NodeResourceTopology d")
+        for what in ("Devices a, c", "NodeResourceTopology d")
     ]

@@ -116,7 +116,7 @@ def test_what_is_refused_is_left_out_and_told_with_status_1(run: Any) -> None:
     status, made, told = run(pod({"kubernetes.io/gpu": 150}, "bad"), pod({"kubernetes.io/gpu": 50}, "good"))
     assert status == 1
     assert [one["metadata"]["name"] for one in made] == ["good"]
-    assert "koordgate translate: Pod default/bad: refused: Pod default/bad: spec.containers[0]" in told
+    assert "Pod default/bad: refused: spec.containers[0]" in told
     assert "ask 100 or 200" in told
 
 
@@ -239,7 +239,7 @@ def test_an_object_is_left_out_if_one_of_its_templates_is_refused_and_the_templa
     job = volcano_job(task("a", {"kubernetes.io/gpu": 50}), task("b", {"kubernetes.io/gpu": 150}))
     status, made, told = run(job)
     assert (status, made) == (1, [])
-    assert "Job default/v: refused: spec.tasks[1].template: Pod default/v: spec.containers[0]" in told
+    assert "Job default/v: refused: spec.tasks[1].template: spec.containers[0]" in told
     assert "tasks[0]" not in told
 
 

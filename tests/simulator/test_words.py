@@ -18,35 +18,12 @@ from allocator.vocabulary.names import DEVICE_ORDER, ORIGINAL_REQUEST
 from allocator.vocabulary.node import NodeSnapshot
 from console import devicewords
 from console.simulator import words
-from console.simulator.cluster import PodFate, Result
-from console.simulator.report import MAX_LISTED, show_groups
 from webhook.settings import DialectSettings, WebhookSettings, types_of
 from webhook.view.nodereport import DeviceReport, node_report
 
 GIB = 2**30
 QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 TYPES = BUILT_IN.with_types([QUEUE])
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        (0, "0 GiB"),
-        (GIB, "1 GiB"),
-        (80 * GIB, "80 GiB"),
-        (3 * GIB // 2, "1.5 GiB"),
-        (1, "1 MiB"),
-        (2**20 + 1, "2 MiB"),
-        (GIB // 10 - 1, "103 MiB"),
-        (GIB // 10 + 1, "0.1 GiB"),
-        (2 * GIB - 1, "2 GiB"),
-        (163118 * 2**20, "159.3 GiB"),
-        (21 * GIB + GIB // 10, "21.1 GiB"),
-        (GIB + GIB // 20 - 1, "1 GiB"),
-    ],
-)
-def test_bytes_are_gib_to_the_tenth(amount: int, text: str) -> None:
-    assert devicewords.gib(amount) == text
 
 
 @pytest.mark.parametrize(
@@ -229,15 +206,17 @@ def test_wishes_and_the_classes_of_cpus_have_lines_and_long_ones_are_cut() -> No
     assert words.asked(exact, TYPES)[-1].endswith(" " + "b" * 200)
 
 
-def test_of_more_pods_than_are_listed_those_without_a_node_come_first(capsys: pytest.CaptureFixture[str]) -> None:
-    there = [Result(pod(name=f"p{n}", nodeName="n1"), PodFate.BOUND) for n in range(MAX_LISTED)]
-    waits = Result(pod(name="waits"), PodFate.UNSCHEDULABLE, ("n1: 0 GPUs fit",))
-    show_groups([*there, waits])
-    lines = capsys.readouterr().out.splitlines()
-    assert "waits" in lines[1]
-    assert "p0 " in lines[2]
-    show_groups([*there[1:], waits])
-    assert "waits" in capsys.readouterr().out.splitlines()[MAX_LISTED]
+def test_the_owner_of_a_deployments_pod_is_the_deployment() -> None:
+    def owned(kind: str, name: str, labels: dict[str, str]) -> dict[str, Any]:
+        references = [{"kind": "Node", "name": "n"}, {"kind": kind, "name": name, "controller": True}]
+        return {"metadata": {"name": "p", "ownerReferences": references, "labels": labels}, "spec": {}}
+
+    assert words.owner_of({"metadata": {"name": "p"}, "spec": {}}) is None
+    hashed = {"pod-template-hash": "x7k2"}
+    assert words.owner_of(owned("ReplicaSet", "web-x7k2", hashed)) == ("Deployment", "web")
+    assert words.owner_of(owned("ReplicaSet", "web", hashed)) == ("ReplicaSet", "web")
+    assert words.owner_of(owned("ReplicaSet", "web-x7k2", {})) == ("ReplicaSet", "web-x7k2")
+    assert words.owner_of(owned("Job", "web-x7k2", hashed)) == ("Job", "web-x7k2")
 
 
 # --- allocations, quotas and CPUs

@@ -365,27 +365,27 @@ def counts(**numbers: Any) -> Raw:
 
 
 COUNTED: dict[str, tuple[Raw, int, str]] = {
-    "none": (counts(replicas=0), 0, "0 Pods of spec.pool.template: by spec.pool.replicas"),
-    "one": (counts(replicas=1), 1, "1 Pod of spec.pool.template: by spec.pool.replicas"),
-    "no number": (counts(), 1, "1 Pod of spec.pool.template: no number is stated beside it"),
-    "a negative one": (counts(replicas=-1), 1, "1 Pod of spec.pool.template: no number is stated beside it"),
-    "a truth value": (counts(replicas=True), 1, "1 Pod of spec.pool.template: no number is stated beside it"),
-    "text": (counts(replicas="3"), 1, "1 Pod of spec.pool.template: no number is stated beside it"),
+    "none": (counts(replicas=0), 0, "0 Pods of spec.pool.template, by spec.pool.replicas"),
+    "one": (counts(replicas=1), 1, "1 Pod of spec.pool.template, by spec.pool.replicas"),
+    "no number": (counts(), 1, "1 Pod of spec.pool.template, because it states no number"),
+    "a negative one": (counts(replicas=-1), 1, "1 Pod of spec.pool.template, because it states no number"),
+    "a truth value": (counts(replicas=True), 1, "1 Pod of spec.pool.template, because it states no number"),
+    "text": (counts(replicas="3"), 1, "1 Pod of spec.pool.template, because it states no number"),
     "hosts": (
         counts(replicas=2, numOfHosts=3),
         6,
-        "6 Pods of spec.pool.template: by spec.pool.replicas and spec.pool.numOfHosts",
+        "6 Pods of spec.pool.template, by spec.pool.replicas and spec.pool.numOfHosts",
     ),
-    "in parallel": (counts(parallelism=3), 3, "3 Pods of spec.pool.template: by spec.pool.parallelism"),
+    "in parallel": (counts(parallelism=3), 3, "3 Pods of spec.pool.template, by spec.pool.parallelism"),
     "fewer completions": (
         counts(parallelism=3, completions=2),
         2,
-        "2 Pods of spec.pool.template: by spec.pool.parallelism",
+        "2 Pods of spec.pool.template, by spec.pool.parallelism",
     ),
     "more completions": (
         counts(parallelism=3, completions=9),
         3,
-        "3 Pods of spec.pool.template: by spec.pool.parallelism",
+        "3 Pods of spec.pool.template, by spec.pool.parallelism",
     ),
 }
 
@@ -411,8 +411,8 @@ def test_how_many_pods_a_template_of_another_kind_makes_and_why_is_told(
 def test_the_leader_of_a_group_is_one_of_its_size(part: Raw, pods: int, by: list[str], tmp_path: Path) -> None:
     found = made(tmp_path, other(pool=part))
     assert len(names(found)) == pods
-    why = "by spec.pool.size" if by else "no number is stated beside it"
-    assert found.notes == [f"Thing default/x: {pods} Pod{'s' * (pods > 1)} of spec.pool.workerTemplate: {why}"]
+    why = "by spec.pool.size" if by else "because it states no number"
+    assert found.notes == [f"Thing default/x: {pods} Pod{'s' * (pods > 1)} of spec.pool.workerTemplate, {why}"]
 
 
 @pytest.mark.parametrize(
@@ -439,10 +439,10 @@ def test_a_template_that_is_none_is_left_out_and_the_next_one_is_used(tmp_path: 
     assert names(found) == ["x-b-0"]
     assert [note.partition(": spec.con")[0] for note in found.notes] == [
         "Thing default/x: spec.a.template is not used",
-        "Thing default/x: 1 Pod of spec.b.template: no number is stated beside it",
+        "Thing default/x: 1 Pod of spec.b.template, because it states no number",
     ]
     whole = {"apiVersion": "x.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": CONTAINERS}
-    assert made(tmp_path, whole).notes == ["Thing default/x: 1 Pod of the object itself: no number is stated beside it"]
+    assert made(tmp_path, whole).notes == ["Thing default/x: 1 Pod of the object itself, because it states no number"]
 
 
 def test_another_kind_whose_pods_or_workloads_are_in_the_input_creates_none(tmp_path: Path) -> None:

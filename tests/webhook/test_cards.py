@@ -17,10 +17,10 @@ from allocator.vocabulary.holdings import Holding
 from allocator.vocabulary.names import CLASSES, CORDONED
 from allocator.wire.nodeallocation import write_spec
 from allocator.wire.noderuntime import write_uses
-from console.devices.cards import document, held_of, summary
+from console.devices.cards import document, summary
 from console.devices.nodes import Known
 from console.devices.topcommand import Look, ShownNode, counts, last_line, line, lines, look, wide_table
-from console.devicewords import told_use
+from console.devicewords import told_use, used_of_total
 from webhook.view.nodereport import Availability, DeviceReport, NodeReport
 
 Raw = dict[str, Any]
@@ -138,9 +138,9 @@ def drawn(card: DeviceReport, width: int = 100) -> str:
 def test_a_line_has_the_name_the_model_both_bars_and_the_pods() -> None:
     shared = state(device_entry(0, **A100), holdings=[holding("a", part(gpu(0), 30)), holding("b", part(gpu(0), 45))])
     assert drawn(one(shared)) == (
-        "  gpu/0    A100-SXM4-80GB     ########..  75% ########.. 60/80Gi       default/pod-a, default/pod-b"
+        "  gpu/0    A100-SXM4-80GB     ########..  75% ########.. 60/80 GiB       default/pod-a +1"
     )
-    assert drawn(one(shared), 70) == "  gpu/0    ########..  75% ########.. 60/80Gi       default/pod-a +1"
+    assert drawn(one(shared), 70) == "  gpu/0    ########..  75% ########.. 60/80 GiB       default/pod-a +1"
 
 
 def test_a_long_name_is_cut_so_that_the_number_of_the_others_is_seen() -> None:
@@ -149,7 +149,7 @@ def test_a_long_name_is_cut_so_that_the_number_of_the_others_is_seen() -> None:
     assert told.endswith("… +2")
     assert len(told) == 60
     exact = [replace(holding("a", part(gpu(0), 10)), namespace="n", name="x" * 11)]
-    assert drawn(one(state(device_entry(0), holdings=exact)), 67).endswith(f" n/{'x' * 11}")
+    assert drawn(one(state(device_entry(0), holdings=exact)), 69).endswith(f" n/{'x' * 11}")
 
 
 BARS = {
@@ -226,35 +226,44 @@ def test_the_last_line_counts_what_is_shown_and_names_the_namespace() -> None:
 # Amounts
 
 AMOUNTS = {
-    "whole": (40 * GIB, 80 * GIB, ("40", "80")),
-    "what is held is rounded up": (40 * GIB + 4096, 80 * GIB, ("40.1", "80")),
-    "the total is rounded down, and all of it is all of it": (81251 * 2**20, 81251 * 2**20, ("79.3", "79.3")),
-    "more is held than there is": (82 * GIB, 80 * GIB, ("82", "80")),
-    "nothing": (0, GIB // 2, ("0", "0.5")),
+    "whole": (40 * GIB, 80 * GIB, "40/80 GiB"),
+    "both are rounded down, and all of it is all of it": (81251 * 2**20, 81251 * 2**20, "79.3/79.3 GiB"),
+    "more is held than there is": (82 * GIB, 80 * GIB, "82/80 GiB"),
+    "nothing": (0, GIB // 2, "0/0.5 GiB"),
+    "little is in another unit": (2**20, 80 * GIB, "1 MiB/80 GiB"),
 }
 
 
 @pytest.mark.parametrize(("used", "total", "told"), AMOUNTS.values(), ids=AMOUNTS)
-def test_memory_is_told_in_gib_with_one_decimal(used: int, total: int, told: tuple[str, str]) -> None:
-    assert held_of(used, total) == told
+def test_memory_is_told_in_gib_with_one_decimal(used: int, total: int, told: str) -> None:
+    assert used_of_total(used, total, "/") == told
 
 
-BEGUN = "  gpu/0    ###.......  30% ###....... 24/80Gi       "
-MODELLED = "  gpu/0    A100-SXM4-80GB     ###.......  30% ###....... 24/80Gi       "
+def test_names_of_devices_are_never_cut_because_people_cordon_by_them() -> None:
+    known = Known(BUILT_IN.with_types([own_type("encoder", "example.com/encoder", Unit.UNITS)]))
+    node = {"metadata": {"name": "n1", "annotations": {CLASSES: '{"encoder":{"fast":10}}'}}}
+    shown = report("n1", None, None, node, known)
+    told = [text.plain for text in lines([ShownNode(shown, shown.devices)], Look(80, "#", "."))]
+    assert told[1].startswith("  encoder/0 ..........   0% ")
+
+
+BEGUN = "  gpu/0    ###.......  30% ###....... 24/80 GiB       "
+MODELLED = "  gpu/0    A100-SXM4-80GB     ###.......  30% ###....... 24/80 GiB       "
 FIT = {
-    55: f"{BEGUN}… …",
-    56: f"{BEGUN}… +2",
-    57: f"{BEGUN}n… +2",
-    62: f"{BEGUN}n/aaaa… +2",
-    63: f"{BEGUN}n/aaaaaa +2",
-    72: f"{BEGUN}n/aaaaaa +2",
-    73: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
-    79: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
-    80: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
+    57: f"{BEGUN}… …",
+    58: f"{BEGUN}… +2",
+    59: f"{BEGUN}n… +2",
+    64: f"{BEGUN}n/aaaa… +2",
+    65: f"{BEGUN}n/aaaaaa +2",
+    74: f"{BEGUN}n/aaaaaa +2",
+    75: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
+    81: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
+    82: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
     91: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
-    92: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
-    98: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
-    99: f"{MODELLED}n/aaaaaa, n/bbbbbb, n/cccccc",
+    92: f"{MODELLED}n/aaaaaa +2",
+    93: f"{MODELLED}n/aaaaaa +2",
+    94: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
+    100: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
 }
 
 
@@ -266,7 +275,7 @@ def test_as_many_pods_are_named_as_have_room(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("width", "told"),
-    [(70, "XID: 79; n/aaa… +2"), (80, "XID: 79; n/aaaaaa +2"), (82, "XID: 79; n/aaaaaa, n/bbbbbb +1")],
+    [(72, "XID: 79; n/aaa… +2"), (82, "XID: 79; n/aaaaaa +2"), (84, "XID: 79; n/aaaaaa, n/bbbbbb +1")],
 )
 def test_why_nothing_lands_on_a_device_takes_room_from_its_pods(width: int, told: str) -> None:
     held = [replace(holding(name, part(gpu(0), 10)), namespace="n", name=name * 6) for name in "abc"]
@@ -276,7 +285,7 @@ def test_why_nothing_lands_on_a_device_takes_room_from_its_pods(width: int, told
 def test_more_than_a_card_has_is_drawn_as_full() -> None:
     card = one(state(device_entry(0), holdings=[holding(f"{at:02}", part(gpu(0), 100)) for at in range(12)]))
     empty = " " * 19
-    assert drawn(card) == f"  gpu/0    {empty}########## 999% ########## 960/80Gi      default/pod-00 +11"
+    assert drawn(card) == f"  gpu/0    {empty}########## 999% ########## 960/80 GiB      default/pod-00 +11"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +302,7 @@ def test_more_than_a_card_has_is_drawn_as_full() -> None:
 )
 def test_a_model_has_18_columns_without_its_vendor(model: str, told: str) -> None:
     entry = device_entry(0, labels={"node.koordinator.sh/gpu-model": model})
-    assert drawn(one(state(entry))) == f"  gpu/0    {told:<18} ..........   0% .......... 0/80Gi"
+    assert drawn(one(state(entry))) == f"  gpu/0    {told:<18} ..........   0% .......... 0/80 GiB"
 
 
 @pytest.mark.parametrize(("width", "wide"), [(39, 40), (40, 40), (41, 41), (99, 99), (100, 100), (101, 100), (-5, 40)])
@@ -348,7 +357,7 @@ USES = [
         (USES[1], "side uses 45 GiB, not kept to 40 GiB (missing, more than it holds)"),
         (USES[2], "main uses 0 GiB of at most 41 GiB, not kept to 40 GiB (missing)"),
         (USES[3], "side uses 0.5 GiB (accounting)"),
-        (replace(USES[3], used=2**20 + 1), "side uses 2 MiB (accounting)"),
+        (replace(USES[3], used=2**20 + 1), "side uses 1 MiB (accounting)"),
         (replace(USES[0], used=None), "main of at most 40 GiB (enforced)"),
         (
             replace(USES[0], keeping=Keeping.INJECTED, provider=LimitProvider.HAMI_CORE),

@@ -226,8 +226,8 @@ async def test_less_than_a_mib_of_a_card_is_refused_by_the_bind_where_admission_
 async def test_simulate_tells_what_each_container_is_kept_to(able: World) -> None:
     await bound(able, pod(uses("a", 50), uses("b", 25)))
     assert devicewords.limits(able.pod("p")) == [
-        "a is kept to 40960 MiB of each of its GPUs",
-        "b is kept to 20480 MiB of each of its GPUs",
+        "a is kept to 40 GiB of each of its GPUs",
+        "b is kept to 20 GiB of each of its GPUs",
     ]
     assert devicewords.limits(pod(uses("a", 50))) == []
     limited = pod(uses("a", 50), annotations={"koordgate.io/limits": "require"})

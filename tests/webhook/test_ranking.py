@@ -848,7 +848,7 @@ def test_few_nodes_are_reported_in_full_and_many_in_words_that_are_alike(count: 
     reasons = {node: reason for node, _, reason in ranked.reasons()}
     assert len(reasons) == count
     if count > 16:
-        assert set(reasons.values()) == {"1 GPU fits 2 x (core 100 %, memory 100 %)"}
+        assert set(reasons.values()) == {"only 1 of 2 whole GPUs is free"}
     else:
         assert all(reason.startswith(f"{node}: ") for node, reason in reasons.items())
         assert all("the most free is gpu 0" in reason for reason in reasons.values())
@@ -860,7 +860,7 @@ def test_among_many_too_a_node_that_is_blocked_says_who_must_act() -> None:
     ranked = rank(ranking_of(model.view()), asking(request(app("main", gpus(200)))), list(model.devices), 1)
     told = {node: (permanent, reason) for node, permanent, reason in ranked.reasons()}
     assert told["n07"] == (True, model.blocked["n07"])
-    assert told["n08"] == (False, "1 GPU fits 2 x (core 100 %, memory 100 %)")
+    assert told["n08"] == (False, "only 1 of 2 whole GPUs is free")
 
 
 def test_too_few_cpus_are_reported_as_such_among_many() -> None:

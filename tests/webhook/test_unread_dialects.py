@@ -85,7 +85,7 @@ UNIT = "If it were on, memory would be read in units of dialects.elastic-gpu.mem
 TOLD = {
     "HAMi": (
         {"nvidia.com/gpu": 2, "nvidia.com/gpumem": 4096},
-        f"spec.containers[0]: nvidia.com/gpumem is of the dialect hami (HAMi), {OFF_HERE} a 2 x (memory 4Gi). {ON}",
+        f"spec.containers[0]: nvidia.com/gpumem is of the dialect hami (HAMi), {OFF_HERE} a 2 x (memory 4 GiB). {ON}",
     ),
     "Volcano": ({"volcano.sh/vgpu-number": 1}, f"{OFF_HERE} a 1 x (memory 100 %). {ON}.volcano.enabled"),
     "gpushare": ({"aliyun.com/gpu-mem": 3}, f"{ON}.gpushare.enabled"),

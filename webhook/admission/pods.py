@@ -5,7 +5,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from allocator.quantity import format_bytes
+from allocator.quantity import in_gib
 from allocator.request.cpus import below_one, names_cpus, not_aligned, not_guaranteed, without_effect
 from allocator.request.devices import PodReading
 from allocator.request.original import too_large
@@ -118,15 +118,15 @@ class PodWebhooks:
         if self._state_memory and largest:
             warnings += [
                 f"{container.path}.resources: no known GPU has the requested memory; the largest has "
-                f"{format_bytes(largest)}, and the Pod waits until a larger one joins"
+                f"{in_gib(largest)}, and the Pod waits until a larger one joins"
                 for container in translation.reading.containers
                 for ask in container.requests
                 if ask.type.states_memory and (ask.amount(ask.type.restated) or 0) > largest
             ]
         if self._state_memory and smallest < largest and any(map(states_least, translation.reading.containers)):
             warnings.append(
-                f"gpu-memory is stated for the smallest card that this Pod could get ({format_bytes(smallest)}); "
-                f"others have up to {format_bytes(largest)}, and the Pod gets its percentage of the card that is chosen"
+                f"gpu-memory is stated for the smallest card that this Pod could get ({in_gib(smallest)}); "
+                f"others have up to {in_gib(largest)}, and the Pod gets its percentage of the card that is chosen"
             )
         operations = (*marks, *translation.operations)
         audit = {"requested": asked(translation.reading)} if operations else {}
@@ -179,5 +179,7 @@ class PodWebhooks:
 
 
 def _refusal(request: Request, problems: Sequence[Problem]) -> str:
+    """Say what is wrong with a Pod; of several problems each has a line of its own."""
     name = request.name or (request.object.get("metadata") or {}).get("generateName", "")
-    return f"Pod {request.namespace}/{name}: " + "; ".join(str(problem) for problem in problems)
+    said = str(problems[0]) if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n- ".join([f"Pod {request.namespace}/{name}: {said}", *(map(str, problems) if len(problems) > 1 else ())])

@@ -406,9 +406,9 @@ def _written(asks: Sequence[DeviceAsk], policy: TranslationPolicy, memory_per_gp
 
 
 def states_least(container: ContainerReading) -> bool:
-    """Whether the bytes that a container states follow from the memory of cards."""
+    """Whether the bytes that a container states of parts of cards follow from the memory of cards."""
     asks = (ask for ask in container.requests if ask.type.memory and ask.type.states_memory and not ask.template)
-    return any(ask.amount(ask.type.restated) is None for ask in asks)
+    return any(ask.amount(ask.type.restated) is None and not ask.whole for ask in asks)
 
 
 def _writes(container: ContainerReading) -> bool:

@@ -78,7 +78,11 @@ def _refused(outcome: TrialOutcome, about: str) -> Finding:
         todo = "restore the mutating webhook configuration: helm upgrade; or see which webhook changes the Pod after it"
         return failure(f"{about}: koordgate's validating webhook refuses it, because it is not translated", todo)
     exempt = expect is Expect.UNTOUCHED
-    todo = "nothing, if that is right" if exempt else "name a namespace with --try-in in which such Pods are admitted"
+    todo = (
+        "nothing, if these Pods are to be left alone"
+        if exempt
+        else "name a namespace with --try-in in which such Pods are admitted"
+    )
     return unknown(f"{about}: something else refuses it: {_short(message)}", todo)
 
 

@@ -346,7 +346,7 @@ REFUSED: dict[str, tuple[CpuAsk, CpuNode | None, list[CpuShare], frozenset[int] 
         CpuNode(TWO, zones=ZONES),
         [],
         frozenset({0}),
-        "memory 65Gi is not free in NUMA node 0",
+        "memory 65 GiB is not free in NUMA node 0",
         False,
     ),
     "spreading on arm64": (
@@ -569,7 +569,7 @@ def test_an_aligned_pod_stands_in_its_numa_nodes_by_thousandths_and_bytes() -> N
     )
     whole = used(node, CpuShare("LS", numa=(NumaShare(1, 0, 64 * GIB),)))
     assert choose_cpus(ls(1, 1), "node-1", node, whole, frozenset({1})) == Refusal(
-        "node-1: memory 1 is not free in NUMA node 1"
+        "node-1: memory 1 byte is not free in NUMA node 1"
     )
 
 
@@ -737,7 +737,7 @@ NO_ROOM: dict[str, tuple[CpuNode, list[CpuShare], int, int, str]] = {
         0,
         "1 CPU is not free in NUMA node 0",
     ),
-    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 1000, 65, "memory 65Gi is not free in NUMA node 0"),
+    "memory": (CpuNode(TWO, zones=ZONES), [own("16-27")], 1000, 65, "memory 65 GiB is not free in NUMA node 0"),
 }
 
 

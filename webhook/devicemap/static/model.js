@@ -22,17 +22,18 @@ globalThis.koordgate = (() => {
 
   function amount(value, unit) {
     if (unit === "percent") return `${value} %`;
-    if (unit === "bytes") return value >= GIB / 10 || value === 0 ? `${tenths(value / GIB)} GiB` : `${tenths(value / 2 ** 20)} MiB`;
+    if (unit === "bytes") return value >= GIB / 10 || value === 0 ? `${tenths(value)} GiB` : `${Math.floor(value / 2 ** 20)} MiB`;
     return number(value);
   }
 
   const { format: number } = new Intl.NumberFormat("en");
   const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
-  const tenths = (value) => number(value >= 100 ? Math.round(value) : Math.round(value * 10) / 10);
+  // Rounded down as all commands round (in_gib of allocator/quantity.py): no part is shown as more than its card.
+  const tenths = (bytes) => number(Math.floor((bytes * 10) / GIB) / 10);
 
   function heldOf([total, held], unit) {
     if (unit === "percent") return `${held} %`;
-    if (unit === "bytes") return `${tenths(held / GIB)} / ${tenths(total / GIB)} GiB`;
+    if (unit === "bytes") return `${tenths(held)} / ${tenths(total)} GiB`;
     return `${number(held)} / ${number(total)}`;
   }
 
