@@ -23,6 +23,8 @@ from koordgate.settings import SettingsError
 
 UNUSABLE: Final = 2
 """The exit status for wrong arguments, settings and files."""
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C: 128 and the signal, as a shell reports it."""
 OR_FILES: Final = "; or give a snapshot or manifests with -f"
 _SIGPIPE: Final = 141  # 128 + SIGPIPE, as a shell reports it
 _MAX_S: Final = 24 * 3600.0
@@ -155,6 +157,9 @@ def guarded(called: str, run: Callable[[], int], *wrong: type[Exception], hint: 
         tell(called, f"{error}{hint if error.reason == 'Configuration' else refused if error.status else ''}")
     except BrokenPipeError:
         return unread()
+    except KeyboardInterrupt:
+        tell(called, "interrupted")
+        return INTERRUPTED
     return status
 
 

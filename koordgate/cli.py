@@ -236,18 +236,16 @@ def _listed(groups: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    about = " ".join(arguments.about)
+    words: list[str] = arguments.about
+    about = " ".join(words)
     if about in TOPICS:
         sys.stdout.write(TOPICS[about])
-    elif about in _known():
-        parser_of(about).print_help()
-    elif about in {"", SERVE}:
-        _overview(serving=bool(about)).print_help()
-    else:
-        guess = did_you_mean(about, [*_known(), *TOPICS]) or f"; the topics are {', '.join(TOPICS)}"
-        sys.stderr.write(f"{arguments.called}: there is no command or topic {about!r}{guess}\n")
-        return _UNUSABLE
-    return 0
+        return 0
+    if not words or words[0] in {SERVE, *names()}:
+        parse([*words, "--help"])
+    guess = did_you_mean(about, [*_known(), *TOPICS]) or f"; the topics are {', '.join(TOPICS)}"
+    sys.stderr.write(f"{arguments.called}: there is no command or topic {about!r}{guess}\n")
+    return _UNUSABLE
 
 
 def _tell_version(_: argparse.Namespace | None = None) -> int:

@@ -31,6 +31,11 @@ _NOT_NOW: Final = 3
 _CLASH: Final = 4
 _NEEDED: Final = (NODES, DEVICES, NODE_ALLOCATIONS, NAMESPACES, PODS)
 _MANAGER: Final = "koordgate-adopt"
+_VERBS: Final = {
+    "check": "node by node what is ready, who holds what, what would clash; the steps",
+    "report": "what would have become of the Pods of namespaces that are observed",
+    "switch": "switch namespaces to another mode, together",
+}
 
 
 async def _read(arguments: argparse.Namespace, kube: KubeClient | None) -> tuple[Cluster, PolicyFindings]:
@@ -153,12 +158,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="{check,report,switch}")
-    check = verbs.add_parser("check", help="node by node what is ready, who holds what, what would clash; the steps")
-    told = verbs.add_parser("report", help="what would have become of the Pods of namespaces that are observed")
+    check, told, change = (verbs.add_parser(name, help=about, description=about) for name, about in _VERBS.items())
     told.add_argument(
         "namespaces", nargs="*", metavar="NAMESPACE", help="write them before -f (default: those in mode shadow)"
     )
-    change = verbs.add_parser("switch", help="switch namespaces to another mode, together")
     change.add_argument("namespaces", nargs="+", metavar="NAMESPACE", help="the namespaces to switch")
     change.add_argument("--to", choices=[str(mode) for mode in Mode], required=True, help="their new mode")
     change.add_argument("--dry-run", action="store_true", help="check everything, and write nothing")

@@ -5,6 +5,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -374,17 +375,15 @@ def _run(arguments: argparse.Namespace) -> int:
         namespace = arguments.namespace or ""
         store = cluster_store(kube)
         if arguments.watch:
-            await watch(kube, store, arguments.nodes, known, lambda report: chosen(report, namespace), namespace)
+            with suppress(asyncio.CancelledError):  # Ctrl-C is the way in which a user ends it
+                await watch(kube, store, arguments.nodes, known, lambda report: chosen(report, namespace), namespace)
             return CommandEnd()
         reports = await read_nodes(kube, store, arguments.nodes, known)
         found = (chosen(report, namespace) for report in reports)
         _show([one for one in found if one is not None], known.types, arguments.output, namespace)
         return CommandEnd([problem for report in reports for problem in report.problems])
 
-    try:
-        return carry_out(arguments, work, lambda: _check(arguments))
-    except KeyboardInterrupt:
-        return 0  # the way in which a user ends --watch
+    return carry_out(arguments, work, lambda: _check(arguments))
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -102,7 +102,7 @@ def _outcome(one: Outcome) -> dict[str, Any]:
 Open = Callable[[str], KubeClient]
 Say = Callable[[str], object]
 _PROBE_S: Final = 120.0
-_INTERRUPTED, _TERMINATED = 130, 143  # 128 and the signal, as a shell reports it
+_TERMINATED: Final = 143  # 128 and the signal, as a shell reports it
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,511}", re.ASCII)
 
 
@@ -174,7 +174,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return terminal.unread()
     except (KeyboardInterrupt, asyncio.CancelledError) as ended:
         say("interrupted; the Pods of the probe are deleted" if plan else "interrupted")
-        return _INTERRUPTED if isinstance(ended, KeyboardInterrupt) else _TERMINATED
+        return terminal.INTERRUPTED if isinstance(ended, KeyboardInterrupt) else _TERMINATED
     return status
 
 

@@ -153,7 +153,7 @@ async def test_an_installation_that_works_has_no_failure_but_what_no_controller_
     tried = [one for one in found["ok"] if one["area"] == "dry run"]
     assert len(tried) == 12
     assert "account koordgate has its" in told(found["ok"], "rights")
-    assert "all 1 quotas" in told(found["ok"], "quotas")
+    assert "their mirrors (1)" in told(found["ok"], "quotas")
     assert "valid until" in told(found["ok"], "certificates")
     assert set(await everything(admin)) == before  # nothing was stored
 
@@ -205,7 +205,7 @@ async def test_each_damage_is_found_with_what_to_do(
     tried = [one for one in failed if one["area"] == "dry run"]
     assert [one for one in tried if "failed calling webhook" not in one["what"] or "kubectl" not in one["todo"]] == []
     assert len(tried) == 7  # six Pods and a Binding
-    assert f"no right mirror: {TEAM}/cards" in told(failed, "quotas")
+    assert f"no right mirror (1): {TEAM}/cards" in told(failed, "quotas")
     assert "koordgate-bindings is not installed" in told(found["warning"], "enforcement")
     assert "HAMi runs: team/hami-device-plugin" in told(found["warning"], "other products")
     left_alone = [one for one in found["ok"] if one["area"] == "dry run" and "left alone" in one["what"]]

@@ -1,5 +1,6 @@
 """What a command that takes longer says of what it does: on a terminal, and elsewhere."""
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -78,3 +79,14 @@ async def test_on_a_terminal_a_command_that_waits_says_for_what_and_leaves_no_tr
         held.gate.set()
         await screen.ends()
     assert b"\x1b[2K" in screen.seen[len(shown) :]
+
+
+async def test_control_c_ends_a_command_that_waits_in_a_line(fake: FakeKube, tmp_path: Path) -> None:
+    held = hold()
+    fake.faults.always("list", "nodes", held)
+    async with on_terminal(write_kubeconfig(tmp_path, fake.url), "explain", "p", columns=80) as screen:
+        await screen.reads(b"reading nodes")
+        screen.process.send_signal(signal.SIGINT)
+        assert await screen.ends() == 130
+    assert b"koordgate explain: interrupted" in screen.seen
+    assert b"Traceback" not in screen.seen
