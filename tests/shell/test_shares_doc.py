@@ -16,7 +16,7 @@ from allocator.wire.podallocated import read_quotas
 from allocator.wire.podannotations import read_sharing
 
 TEXT = (Path(__file__).parents[2] / "docs" / "use" / "shares.md").read_text(encoding="utf-8")
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "annotations.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 
 
 FIGURES = {
@@ -73,14 +73,12 @@ def test_the_example_is_right() -> None:
 
 def test_the_examples_of_the_annotations_are_of_their_formats() -> None:
     (told,) = re.findall(r"```json\n(.*?)\n```", TEXT, re.DOTALL)
-    examples = re.findall(
+    (said,) = re.findall(
         r"```json\n(.*?)\n```",
         PAGE.split(f"### `{DEVICE_SHARING}`")[1].split("### `koordgate.io/device-order`")[0],
         re.DOTALL,
     )
-    said, quoted = examples
-    for text in (told, quoted):
-        (quota,) = read_quotas({DEVICE_QUOTAS: text}, BUILT_IN)["loader"]
-        assert quota.amounts == {"gpu-core": 12, "gpu-memory": 10 * 2**30, "gpu-memory-ratio": 12}
+    (quota,) = read_quotas({DEVICE_QUOTAS: told}, BUILT_IN)["loader"]
+    assert quota.amounts == {"gpu-core": 12, "gpu-memory": 10 * 2**30, "gpu-memory-ratio": 12}
     assert isinstance(read_sharing({DEVICE_SHARING: said}, BUILT_IN.by_name), dict)
     assert json.loads(said)["gpu"]["slot"] == 50

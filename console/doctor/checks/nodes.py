@@ -48,7 +48,7 @@ def misspelt(snapshot: Snapshot) -> Iterator[Finding]:
         for what in node["misspelt"]:
             wrong.setdefault(what, []).append(name)
     for what, names in islice(sorted(wrong.items()), _MAX_TOLD):
-        yield warning(f"{what} on {listed(names)}", "correct the key (docs/reference/annotations.md, Labels of a Node)")
+        yield warning(f"{what} on {listed(names)}", "correct the key (docs/reference/formats.md, Labels of a Node)")
 
 
 def fresh(snapshot: Snapshot) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The page about names has every annotation and label that is declared, and its tables and examples are true."""
+"""The pages about requests, CPUs and formats name all that is declared, and their tables and examples are true."""
 
 import importlib
 import json
@@ -37,7 +37,9 @@ from console.doctor.reader import NODE_KEYS
 from koordgate.kube.resource import KOORDINATOR_POD_GROUPS, POD_GROUPS
 from webhook.admission.translate import TranslationPolicy, canonical, translate
 
-TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "annotations.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("use/requests.md", "use/cpus.md", "reference/formats.md")
+TEXT = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
 KEY = re.compile(r"([a-z.]+\.)?(koordinator\.sh|koordgate\.io|kubernetes\.io|k8s\.io)/[A-Za-z.-]*")
 
 
@@ -62,7 +64,7 @@ QUEUE = own_type("queue", "example.com/queue", Unit.UNITS)
 
 def section(heading: str) -> str:
     """The text under a heading."""
-    (found,) = re.findall(rf"^##+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(rf"^#+ {re.escape(heading)}\n(.*?)(?=^##|\Z)", TEXT, re.MULTILINE | re.DOTALL)
     return str(found)
 
 
@@ -170,12 +172,12 @@ def test_the_examples_of_resource_status_are_read() -> None:
 
 
 def test_the_example_of_a_pod_with_cpus_of_its_own_is_right() -> None:
-    (pod,) = map(yaml.safe_load, examples("Asking for CPUs", "yaml"))
+    (pod,) = map(yaml.safe_load, examples("CPUs of a Pod's own", "yaml"))
     reading = read_cpu_ask(pod)
     assert reading.problems == ()
     assert reading.ask is not None
     assert (reading.ask.qos, reading.ask.count) == (QosClass.LSR, 4)
-    table = section("Asking for CPUs").split("| label")[1]
+    table = section("Classes").split("| label")[1]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(QosClass)
 
 
