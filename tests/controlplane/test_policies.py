@@ -230,6 +230,9 @@ HONEST = {
         {f"nvidia.com/container.main.{what}": "8Gi" for what in ("gpu-memory.request", "gpu-memory.limit")}
         | {"nvidia.com/container.main.gpu-compute.mode": "time-slicing"}
     ),
+    "NRI plugins that it requires": noted(
+        {f"required-plugins.noderesource.dev{end}": '["other"]' for end in ("", "/pod")}
+    ),
     "annotations of like names": noted({"my.cdi.k8s.io/gpu": "x", "example.com/container.main.gpus.devices": "x"}),
     "CDI devices in an exempt namespace": noted(SHOWING, namespace="exempt"),
     "a node without devices": pod("preset", TENANT, CPU, nodeName="n"),
