@@ -84,7 +84,7 @@ async def _explain(arguments: argparse.Namespace) -> list[Explanation]:
         raise CommandError(f"--node {', '.join(strange)}: no such Node; there are {there}")
     terminal.doing("trying what would help")
     targets = find(read, asked.named, asked.applied)
-    shown = targets if _everything(arguments) or arguments.output in {"json", "yaml"} else targets[:_MAX_TARGETS]
+    shown = targets if arguments.all or arguments.output in {"json", "yaml"} else targets[:_MAX_TARGETS]
     found = [explain(await scene(read, one, configured), arguments.nodes) for one in shown]
     if len(targets) > len(found):
         found[-1].scene.notes.append(f"{len(targets) - len(found)} more wait: name one, or write --all")
@@ -97,20 +97,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _show(arguments: argparse.Namespace) -> int:
     found = asyncio.run(_explain(arguments))
-    everything = _everything(arguments)
     notes = dict.fromkeys(note for one in found for note in one.scene.notes)
-    tell_notes(arguments.called, notes, everything=everything)
-    if arguments.output in {"table", "wide"}:
+    tell_notes(arguments.called, notes, everything=arguments.all)
+    if arguments.output == "table":
         for at, one in enumerate(found):
-            terminal.show(*([""] if at else []), *report.parts(one, everything=everything))
+            terminal.show(*([""] if at else []), *report.parts(one, everything=arguments.all))
     else:
         named = bool(arguments.pod) and len(found) == 1
         terminal.write_data(data(found[0]) if named else {"explained": [data(one) for one in found]}, arguments.output)
     return 0 if all(one.bound or (one.fitting and one.stopped is None) for one in found) else _NOWHERE
-
-
-def _everything(arguments: argparse.Namespace) -> bool:
-    return bool(arguments.all) or arguments.output == "wide"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +133,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="look closely at these nodes (default: the nearest one)",
     )
     parser.add_argument("--all", action="store_true", help="write all nodes, devices and reasons")
-    terminal.add_output(parser, wide="is the same as --all")
+    terminal.add_output(parser)
     add_cluster(parser)
 
 

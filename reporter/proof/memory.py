@@ -145,7 +145,7 @@ def problems(evidence: Evidence) -> tuple[str, ...]:
         if answer.problem:
             told[answer.problem] += 1
     return tuple(
-        f"the driver does not tell the memory limits of {count} containers: {why}"
+        f"the driver does not tell the memory limits of containers ({count}): {why}"
         for why, count in sorted(told.items())
     )
 

@@ -443,7 +443,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, list[Raw]]], object], Level, str]] 
             {"kubelet.koordinator.sh/cpu-manager-policy": '{"policy":"static"}'}
         ),
         Level.WARNING,
-        "the kubelets of 1 nodes choose CPUs",
+        "the kubelets of 1 node choose CPUs",
     ),
 }
 

@@ -332,14 +332,14 @@ def test_what_keeps_a_pod_from_all_nodes_is_named(ask, change, more: list[Raw], 
     assert answer.status == status
 
 
-def test_an_explanation_is_the_same_in_both_forms_of_data_and_wide_is_text_in_full(ask: Callable[..., Answer]) -> None:
+def test_an_explanation_is_the_same_in_both_forms_of_data_and_more_with_all(ask: Callable[..., Answer]) -> None:
     nodes = [part for name in map("n{}".format, range(12)) for part in node(name, unschedulable=True)]
 
     def told(*words: str) -> Answer:
         return ask(*nodes, gpu_pod(), words=("mine", "-n", "team", *words))
 
     assert yaml.safe_load(told("-o", "yaml").out) == told("-o", "json").data
-    assert told("-o", "wide").out == told("--all").out != told().out
+    assert told("--all").out != told().out
 
 
 def test_a_bound_pod_is_compared_with_all_nodes_as_they_are_without_it(ask) -> None:

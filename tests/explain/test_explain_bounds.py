@@ -52,7 +52,7 @@ def test_eight_nodes_of_a_reason_are_named_and_the_others_counted(ask: Ask, node
     cluster = [part for at in range(nodes) for part in node(f"n{at}" if at < 10 else f"nx{at}", 1, unschedulable=True)]
     (line,) = lines_of(ask(*cluster, gpu_pod()), f"{nodes} ")
     assert line.endswith(f"n0, n1, n2, n3, n4, n5, n6, {last}")
-    (line,) = lines_of(ask(*cluster, gpu_pod(), words=("-o", "wide")), f"{nodes} ")
+    (line,) = lines_of(ask(*cluster, gpu_pod(), words=("--all",)), f"{nodes} ")
     assert "more" not in line
 
 
@@ -420,5 +420,5 @@ def test_notes_that_say_the_same_of_many_objects_are_one_unless_all_is_asked_for
     for obj in cluster:
         if obj["kind"] == "Device":
             obj["spec"]["devices"][1]["id"] = ""
-    told = [len(ask(*cluster, gpu_pod(), words=words).err.splitlines()) for words in ((), ("--all",), ("-o", "wide"))]
-    assert told == [2, 10, 10]  # the settings that are assumed are told too
+    told = [len(ask(*cluster, gpu_pod(), words=words).err.splitlines()) for words in ((), ("--all",))]
+    assert told == [2, 10]  # the settings that are assumed are told too

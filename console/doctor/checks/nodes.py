@@ -94,9 +94,9 @@ def cpu_policies(snapshot: Snapshot) -> Iterator[Finding]:
     )
     if stated["static"]:
         todo = "set cpuManagerPolicy: none, or enforcement.enabled (docs/operate/enforcement.md)"
-        yield warning(f"the kubelets of {stated['static']} nodes choose CPUs by their static policy", todo)
+        yield warning(f"the kubelets of {counted(stated['static'], 'node')} choose CPUs by their static policy", todo)
     elif stated:
-        yield ok(f"the kubelets of {stated['other']} nodes choose no CPUs by themselves")
+        yield ok(f"the kubelets of {counted(stated['other'], 'node')} choose no CPUs by themselves")
 
 
 def reporter_class(snapshot: Snapshot) -> Iterator[Finding]:

@@ -169,8 +169,8 @@ def test_what_the_driver_cannot_say_is_told_once_for_each_reason() -> None:
         ("GPU-1", SIDE): CgroupMemory(problem="Insufficient Permissions"),
     }
     assert problems(Evidence(memory=answers)) == (
-        "the driver does not tell the memory limits of 1 containers: Insufficient Permissions",
-        "the driver does not tell the memory limits of 2 containers: Unknown Error",
+        "the driver does not tell the memory limits of containers (1): Insufficient Permissions",
+        "the driver does not tell the memory limits of containers (2): Unknown Error",
     )
 
 
