@@ -1,7 +1,8 @@
-"""The lists of the page about troubleshooting: each text that the code refuses with, and what to do about it.
+"""The lists of the page about troubleshooting: the texts of refusals that do not say what to do, and what to do.
 
-The texts are read from the sources, with `...` for what varies. A text mostly ends in its remedy; for the others
-remedies.yaml has one.
+The texts are read from the sources, with `...` for what varies. A text mostly ends in its remedy, and then is not
+listed unless remedies.yaml has more to say. All others are in remedies.yaml, with what to do, or with null where the
+text is enough, or is a part or the short form of another one.
 """
 
 import ast
@@ -63,7 +64,7 @@ def parts() -> dict[str, str]:
     Raises:
         SystemExit: a text has no remedy, or a remedy no text.
     """
-    written: dict[str, str] = yaml.safe_load(REMEDIES.read_text(encoding="utf-8"))
+    written: dict[str, str | None] = yaml.safe_load(REMEDIES.read_text(encoding="utf-8"))
     known = {part: texts(part) for part in PARTS}
     every = {text for found in known.values() for text in found}
     lacking = sorted(text for text in every if not remedy(text) and text not in written)
@@ -90,9 +91,9 @@ def remedy(text: str) -> bool:
     return bool(_SAYS.search(text))
 
 
-def _table(found: Iterable[str], written: dict[str, str]) -> str:
+def _table(found: Iterable[str], written: dict[str, str | None]) -> str:
     rows = ["| message | what to do |", "|---|---|"]
-    rows += [f"| `{text.replace('|', chr(92) + '|')}` | {written.get(text) or 'as it says'} |" for text in found]
+    rows += [f"| `{text.replace('|', chr(92) + '|')}` | {told} |" for text in found if (told := written.get(text))]
     return "\n".join(rows) + "\n"
 
 

@@ -135,9 +135,17 @@ def test_no_docstring_counts_as_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("part", refusals.PARTS)
-def test_each_refusal_has_an_entry(part: str) -> None:
-    page = (refusals.PAGE).read_text()
-    assert [text for text in refusals.texts(part) if f"| `{text}` | " not in page] == []
+def test_each_refusal_says_what_to_do_or_the_page_does(part: str) -> None:
+    page = refusals.PAGE.read_text()
+    enough = {text for text, told in yaml.safe_load(refusals.REMEDIES.read_text()).items() if told is None}
+    silent = [text for text in refusals.texts(part) if not refusals.remedy(text) and text not in enough]
+    assert silent
+    assert [text for text in silent if f"| `{text}` | " not in page] == []
+
+
+def test_no_row_of_the_page_only_repeats_its_message() -> None:
+    rows = [line for line in refusals.PAGE.read_text().splitlines() if line.startswith("| `")]
+    assert [row for row in rows if "as it says" in row.split("` | ")[-1]] == []
 
 
 def test_a_refusal_without_a_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
