@@ -19,8 +19,8 @@ All amounts are whole numbers, and count for the container as a whole.
 
 CPUs of its own: the Pod's label koordinator.sh/qosClass: LSR, and whole CPUs as
 request and limit. `koordgate translate -f FILE` shows what a manifest becomes.
-The page use/requests.md has all forms, annotations for the choice of devices,
-and other products' names.
+The page docs/use/requests.md has more forms, annotations for the choice of
+devices, and other products' names.
 """
 _KUBECONFIG: Final = """\
 A command that reads a cluster takes these options:

@@ -278,7 +278,8 @@ COMMAND: Final = Command(
     "A Pod with spec.nodeName is there already, and holds what its annotations, another product or a device plugin "
     "gave it (with --config: products in adopt.peers); a finished one holds nothing. A stand-in for kube-scheduler "
     "counts taints, node selection, sums of resources and the order by priority, but not Pod affinity, topology "
-    "spread, volumes and host ports. It names the Pods that a Pod would preempt, and evicts none.\n\n"
+    "spread, volumes and host ports. It names the Pods that a Pod would preempt, and evicts none. As data it writes a "
+    "List of the Pods as they would be in the cluster.\n\n"
     "The exit status is 0 whatever becomes of the Pods, unless a check is asked for; 1 if a check fails (-e, "
     "--require-bound); 2 where the input cannot be used, or has no Pod.",
     examples="examples:\n"
