@@ -20,6 +20,8 @@ _UNUSABLE: Final = 2
 _PLUGIN: Final = "kubectl-koordgate"  # kubectl runs it for `kubectl koordgate`
 _WIDTH: Final = 80  # columns of help at most
 _CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")  # argparse's words
+_NAMESPACE: Final = ("-n", "--namespace")  # of Pods; commands that have none are given that of the release
+_HOME: Final = "--installed-in"
 _OPTION: Final = re.compile(r"unrecognized arguments: (--?[a-zA-Z][-a-zA-Z]*)")
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "try": {
@@ -111,6 +113,8 @@ class Parser(argparse.ArgumentParser):
         if choice := _CHOICE.search(message):
             message += did_you_mean(choice[1], re.findall(r"[^', ]+", choice[2]))
         elif unknown := _OPTION.search(message):
+            if unknown[1] in _NAMESPACE and _HOME in self._option_string_actions:
+                message += f"; {_HOME} says where koordgate is installed"
             message += did_you_mean(unknown[1], (one for one in self._option_string_actions if one.startswith("--")))
         super().error(message)
 

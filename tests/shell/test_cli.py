@@ -87,6 +87,14 @@ def test_a_misspelt_word_is_answered_with_the_one_that_was_meant(
     assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
 
 
+@pytest.mark.parametrize("words", [["doctor", "-n", "gpus"], ["cleanup", "--yes", "--namespace", "gpus"]])
+def test_the_namespace_of_the_release_is_asked_for_by_another_name(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends(2, *words)
+    assert capsys.readouterr().err.endswith("; --installed-in says where koordgate is installed\n")
+
+
 def test_a_word_that_is_like_none_is_answered_without_a_guess(capsys: pytest.CaptureFixture[str]) -> None:
     ends(2, "zzz")
     ends(2, "simulate", "-f", "-", "--zzz")
