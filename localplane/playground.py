@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from allocator.vocabulary.delivery import DELIVERY_LABEL, Delivery
+from allocator.vocabulary.delivery import NodeRuntime
+from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
 from console.data import data_folder
 from console.simulator.objects import read
 from localplane.admin import JsonObject
@@ -54,6 +55,7 @@ TRY: Final = (
     ("koordgate doctor", "whether the installation works"),
     ("koordgate adopt check", "what is left of the other product"),
 )
+_DEVICES: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 _NEEDS: Final = """\
 The playground is a Kubernetes control plane of {version} on this machine, with koordgate installed.
 It has no container runtime: Pods are placed and are said to run, and no container does.
@@ -87,9 +89,9 @@ async def move_in(cluster: PlaneCluster) -> None:
     examples = data_folder("examples")
     own = list(yaml.safe_load_all((examples / "playground.yaml").read_text()))
     say("creating the tenants")
-    for name in cluster.node_names:  # no reporter says how containers would get their cards
-        labels = {DELIVERY_LABEL: Delivery.ENVIRONMENT}
-        await cluster.admin.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": labels}})
+    for name in cluster.node_names:  # as a reporter tells of a node whose default runtime is NVIDIA's
+        told = {NODE_RUNTIME: write_runtime(NodeRuntime(default_shows=True))}
+        await cluster.admin.patch(f"{_DEVICES}/{name}", {"metadata": {"annotations": told}})
     for tenant in TENANTS:
         await cluster.plane.ensure_namespace(tenant.namespace)
         if tenant.recipe:

@@ -74,6 +74,6 @@ async def test_the_first_hour_runs_in_the_playground_as_it_is_written(played: Pl
         "h100-1: no Pod holds GPU-54dc7651",
         "exceeded quota: cards",
         "legacy: shadow -> enforce",
-        "0 failures",
+        "0 failures, 2 warnings, 0 not known",
     ):
         assert seen in done.stdout, f"not seen: {seen}\n{done.stdout}"
