@@ -18,6 +18,7 @@ this page from the program. `kubectl koordgate COMMAND` is the same where `kubec
 
 """
 _CLUSTER: Final = "cluster"  # the group of the options that each command has which reads a cluster
+_LONG: Final = 60  # characters
 _TITLES: Final = {"kubeconfig": "Options of every command that reads a cluster", "exit-codes": "Exit codes"}
 """The topics that are true of all commands; the others have pages of their own."""
 
@@ -31,24 +32,26 @@ def text() -> str:
         parts.append(f"| {title} | {', '.join(links)} |\n")
     for topic, title in _TITLES.items():
         parts.append(f"\n## {title}\n\n```text\n{TOPICS[topic]}```\n")
+    told: dict[str, str] = {}
     for title, group in groups.items():
         parts.append(f"\n## {title.capitalize()}\n")
         for name, summary in group.items():
-            parts += _section(cli.parser_of(name), summary, 3)
+            parts += _section(cli.parser_of(name), summary, 3, told)
     return "".join(parts)
 
 
-def _section(one: argparse.ArgumentParser, summary: str, level: int) -> Iterator[str]:
+def _section(one: argparse.ArgumentParser, summary: str, level: int, told: dict[str, str]) -> Iterator[str]:
+    """A command; `told`: what was said of an option, and of which command, so that nothing long is said twice."""
     nested = [action for action in one._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 it has no public list
     yield f"\n{'#' * level} `{one.prog}`\n\n{_paragraph(summary[:1].upper() + summary[1:])}\n"
     actions = [action for group in one._action_groups if group.title != _CLUSTER for action in group._group_actions]  # noqa: SLF001 likewise
-    if rows := [_row(action) for action in actions if not _hidden(action)]:
+    if rows := [_row(action, one.prog, told) for action in actions if not _hidden(action)]:
         yield "\n| argument | meaning |\n|---|---|\n"
         yield from rows
     for action in nested:
-        told = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 likewise
+        abouts = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 likewise
         for name, child in action.choices.items():
-            yield from _section(child, told[name], level + 1)
+            yield from _section(child, abouts[name], level + 1, told)
 
 
 def _hidden(action: argparse.Action) -> bool:
@@ -56,11 +59,13 @@ def _hidden(action: argparse.Action) -> bool:
     return isinstance(action, kinds) or action.help == argparse.SUPPRESS
 
 
-def _row(action: argparse.Action) -> str:
+def _row(action: argparse.Action, prog: str, told: dict[str, str]) -> str:
     shown = ", ".join(f"`{flag}`" for flag in action.option_strings) or f"`{_value(action)}`"
     if action.option_strings and action.nargs != 0:
         shown += f" `{_value(action)}`"
-    return f"| {shown} | {_plain(_help(action)) or '-'} |\n"
+    about = _plain(_help(action)) or "-"
+    first = told.setdefault(about, prog) if len(about) > _LONG else prog
+    return f"| {shown} | {about if first == prog else f'as for `{first}`'} |\n"
 
 
 def _help(action: argparse.Action) -> str:
