@@ -49,7 +49,7 @@ _LEAST: Final = 40  # columns; a narrower terminal wraps
 _ROOMY: Final = 92  # columns from which on the model has a column
 _BAR: Final = 10
 _MODEL: Final = 18
-_AMOUNT: Final = 15  # 143.7/143.7 GiB
+_AMOUNT: Final = 13  # 79.6/79.6 GiB, unless one that is shown is longer
 _NAME: Final = 8  # of a device, unless one that is shown is longer
 _MAX_NAME: Final = 32
 _VENDORS: Final = ("NVIDIA-", "NVIDIA ")
@@ -70,6 +70,7 @@ class Look(NamedTuple):
     full: str = "█"  # the character of what is held
     empty: str = "░"  # that of what is not
     name: int = _NAME  # columns of a device's name, by which people cordon it
+    amount: int = _AMOUNT  # columns of what is held, and of what total
 
 
 def look(width: int, encoding: str) -> Look:
@@ -92,8 +93,10 @@ class ShownNode(NamedTuple):
 def lines(shown: Iterable[ShownNode], drawn: Look) -> Iterator[Text]:
     """A heading for each node, then a line for each of its devices."""
     shown = list(shown)
-    names = [cell_len(printable(device.name)) for one in shown for device in one.devices]
-    drawn = drawn._replace(name=min(max([_NAME, *names]), _MAX_NAME))
+    devices = [device for one in shown for device in one.devices]
+    name = max((cell_len(printable(one.name)) for one in devices), default=0)
+    amount = max((len(_amount(one, _bars(one)[1])) for one in devices), default=0)
+    drawn = drawn._replace(name=min(max(_NAME, name), _MAX_NAME), amount=max(_AMOUNT, amount))
     for one in shown:
         yield _heading(one, drawn)
         for device in one.devices:
@@ -116,7 +119,7 @@ def line(card: DeviceReport, drawn: Look) -> Text:
     text.append_text(_bar(card, first, drawn))
     text.append(f" {_percent(card, first):>4} ")
     text.append_text(_bar(card, second, drawn))
-    text.append(f" {_amount(card, second):<{_AMOUNT}} ")
+    text.append(f" {_amount(card, second):<{drawn.amount}} ")
     text.append_text(_rest(card, drawn.width - text.cell_len))
     return _cut(text, drawn)
 

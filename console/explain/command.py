@@ -27,7 +27,6 @@ from webhook.settings import WebhookSettings
 _NOWHERE: Final = 3
 _MAX_NAMED: Final = 8
 _MAX_TARGETS: Final = 5  # that are explained where nothing is named
-_OR_FILES: Final = "; or give a snapshot, or manifests of Nodes and Pods, with -f"
 
 
 class _Asked(NamedTuple):
@@ -92,7 +91,9 @@ async def _explain(arguments: argparse.Namespace) -> list[Explanation]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    return terminal.guarded(arguments.called, lambda: _show(arguments), CommandError, InputError, hint=_OR_FILES)
+    return terminal.guarded(
+        arguments.called, lambda: _show(arguments), CommandError, InputError, hint=terminal.OR_FILES
+    )
 
 
 def _show(arguments: argparse.Namespace) -> int:

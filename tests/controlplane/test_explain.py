@@ -80,3 +80,25 @@ async def test_a_bound_pod_and_a_waiting_one_are_explained_live_and_from_a_snaps
     names = (namespace, "first", "second")
     assert [name for name in names if f'"{name}"' in hidden or f"/{name}" in hidden] == []
     assert '"kind":"NodeAllocation"' in hidden
+
+
+@pytest.mark.usefixtures("as_administrator", "scheduler", "node")
+async def test_a_deployment_is_explained_once_for_its_replicas_live_and_from_its_manifest(
+    admin: AdminClient, namespace: str, tmp_path: Path, koordgate: Koordgate
+) -> None:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": pod("web", namespace, {"nvidia.com/gpu": "9"})["spec"]}
+    web = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"replicas": 3, "selector": {"matchLabels": labels}, "template": template},
+    }
+    await admin.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", web)
+    said = await koordgate("explain", "deploy/web", "-n", namespace)
+    assert said.status == 3
+    assert said.out.startswith(f"Each of 3 Pods of Deployment {namespace}/web fits on none of ")
+    manifest = tmp_path / "web.json"
+    manifest.write_text(json.dumps(web))
+    applied = await koordgate("explain", "-f", str(manifest))
+    assert (applied.status, applied.out) == (said.status, said.out)

@@ -26,7 +26,7 @@ async def test_a_bind_is_an_event_that_says_what_was_given_where_and_what_stayed
     (event,) = await told(world)
     assert event["involvedObject"]["name"] == "one"
     assert event["type"] == "Normal"
-    assert event["message"].startswith("on n1: gpu 0 GPU-n1-0 (core 50 %, memory 50 %")
+    assert event["message"].startswith("on n1: gpu 0 GPU-n1-0 (core 50 %, memory 40 GiB (50 %)")
     assert "idle devices of type gpu stay whole. Nodes are compared by fragmentation" in event["message"]
 
 

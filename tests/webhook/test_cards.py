@@ -138,9 +138,9 @@ def drawn(card: DeviceReport, width: int = 100) -> str:
 def test_a_line_has_the_name_the_model_both_bars_and_the_pods() -> None:
     shared = state(device_entry(0, **A100), holdings=[holding("a", part(gpu(0), 30)), holding("b", part(gpu(0), 45))])
     assert drawn(one(shared)) == (
-        "  gpu/0    A100-SXM4-80GB     ########..  75% ########.. 60/80 GiB       default/pod-a +1"
+        "  gpu/0    A100-SXM4-80GB     ########..  75% ########.. 60/80 GiB     default/pod-a, default/pod-b"
     )
-    assert drawn(one(shared), 70) == "  gpu/0    ########..  75% ########.. 60/80 GiB       default/pod-a +1"
+    assert drawn(one(shared), 70) == "  gpu/0    ########..  75% ########.. 60/80 GiB     default/pod-a +1"
 
 
 def test_a_long_name_is_cut_so_that_the_number_of_the_others_is_seen() -> None:
@@ -149,7 +149,7 @@ def test_a_long_name_is_cut_so_that_the_number_of_the_others_is_seen() -> None:
     assert told.endswith("… +2")
     assert len(told) == 60
     exact = [replace(holding("a", part(gpu(0), 10)), namespace="n", name="x" * 11)]
-    assert drawn(one(state(device_entry(0), holdings=exact)), 69).endswith(f" n/{'x' * 11}")
+    assert drawn(one(state(device_entry(0), holdings=exact)), 67).endswith(f" n/{'x' * 11}")
 
 
 BARS = {
@@ -239,6 +239,13 @@ def test_memory_is_told_in_gib_with_one_decimal(used: int, total: int, told: str
     assert used_of_total(used, total, "/") == told
 
 
+def test_amounts_of_large_cards_keep_their_column() -> None:
+    cards = [device_entry(0, "143771Mi"), device_entry(1)]
+    shown = state(*cards, holdings=[holding("a", part(gpu(0), 100)), holding("b", part(gpu(1), 10))])
+    told = [text.plain for text in lines([ShownNode(shown, shown.devices)], Look(80, "#", "."))][1:]
+    assert len({text.index("default/") for text in told}) == 1
+
+
 def test_names_of_devices_are_never_cut_because_people_cordon_by_them() -> None:
     known = Known(BUILT_IN.with_types([own_type("encoder", "example.com/encoder", Unit.UNITS)]))
     node = {"metadata": {"name": "n1", "annotations": {CLASSES: '{"encoder":{"fast":10}}'}}}
@@ -247,23 +254,22 @@ def test_names_of_devices_are_never_cut_because_people_cordon_by_them() -> None:
     assert told[1].startswith("  encoder/0 ..........   0% ")
 
 
-BEGUN = "  gpu/0    ###.......  30% ###....... 24/80 GiB       "
-MODELLED = "  gpu/0    A100-SXM4-80GB     ###.......  30% ###....... 24/80 GiB       "
+BEGUN = "  gpu/0    ###.......  30% ###....... 24/80 GiB     "
+MODELLED = "  gpu/0    A100-SXM4-80GB     ###.......  30% ###....... 24/80 GiB     "
 FIT = {
-    57: f"{BEGUN}… …",
-    58: f"{BEGUN}… +2",
-    59: f"{BEGUN}n… +2",
-    64: f"{BEGUN}n/aaaa… +2",
-    65: f"{BEGUN}n/aaaaaa +2",
-    74: f"{BEGUN}n/aaaaaa +2",
-    75: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
-    81: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
-    82: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
+    55: f"{BEGUN}… …",
+    56: f"{BEGUN}… +2",
+    57: f"{BEGUN}n… +2",
+    62: f"{BEGUN}n/aaaa… +2",
+    63: f"{BEGUN}n/aaaaaa +2",
+    72: f"{BEGUN}n/aaaaaa +2",
+    73: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
+    79: f"{BEGUN}n/aaaaaa, n/bbbbbb +1",
+    80: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
     91: f"{BEGUN}n/aaaaaa, n/bbbbbb, n/cccccc",
-    92: f"{MODELLED}n/aaaaaa +2",
-    93: f"{MODELLED}n/aaaaaa +2",
-    94: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
-    100: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
+    92: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
+    98: f"{MODELLED}n/aaaaaa, n/bbbbbb +1",
+    99: f"{MODELLED}n/aaaaaa, n/bbbbbb, n/cccccc",
 }
 
 
@@ -275,7 +281,7 @@ def test_as_many_pods_are_named_as_have_room(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("width", "told"),
-    [(72, "XID: 79; n/aaa… +2"), (82, "XID: 79; n/aaaaaa +2"), (84, "XID: 79; n/aaaaaa, n/bbbbbb +1")],
+    [(70, "XID: 79; n/aaa… +2"), (80, "XID: 79; n/aaaaaa +2"), (82, "XID: 79; n/aaaaaa, n/bbbbbb +1")],
 )
 def test_why_nothing_lands_on_a_device_takes_room_from_its_pods(width: int, told: str) -> None:
     held = [replace(holding(name, part(gpu(0), 10)), namespace="n", name=name * 6) for name in "abc"]
@@ -285,7 +291,7 @@ def test_why_nothing_lands_on_a_device_takes_room_from_its_pods(width: int, told
 def test_more_than_a_card_has_is_drawn_as_full() -> None:
     card = one(state(device_entry(0), holdings=[holding(f"{at:02}", part(gpu(0), 100)) for at in range(12)]))
     empty = " " * 19
-    assert drawn(card) == f"  gpu/0    {empty}########## 999% ########## 960/80 GiB      default/pod-00 +11"
+    assert drawn(card) == f"  gpu/0    {empty}########## 999% ########## 960/80 GiB    default/pod-00 +11"
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_top_has_a_line_for_each_device_and_counts_them_at_the_end(
     assert (said.status, said.err) == (0, "")
     rows = said.out.splitlines()
     assert [row.split()[0] for row in rows if row] == ["n1", "gpu/0", "gpu/1", "n2", "gpu/0", "2"]
-    assert rows[1].endswith("40/80Gi       default/pod-a, team/pod-b")
+    assert rows[1].endswith("40/80 GiB     default/pod-a, team/pod-b")
     assert rows[-1] == "2 nodes, 3 devices: 2 free, 1 in parts"
     assert max(map(len, rows)) <= 100
 
@@ -330,7 +330,7 @@ async def test_what_another_product_gave_counts_and_is_marked_with_it(shared: Fa
     (row,) = [line for line in said.out.splitlines() if "gpu/1" in line]
     assert (said.status, said.err) == (0, "")
     assert " 30% " in row
-    assert "40/80Gi" in row
+    assert "40/80 GiB" in row
     assert row.endswith("lab/theirs (hami)")
     assert "lab/theirs (hami): core 30 %" in (await koordgate("top", "n1", "-o", "wide")).out
     card = (await cards(koordgate))["GPU-aaaa2222"]
@@ -554,7 +554,8 @@ async def test_a_command_whose_output_nobody_reads_ends_as_a_unix_tool_does(
     file = tmp_path / "cluster.json"
     limits = {"nvidia.com/gpu": "1"}
     made = {**pod(container(limits=limits, requests=limits), name="p", namespace="team"), "kind": "Pod"}
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [made]}))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [made, node]}))
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w") as nobody:
