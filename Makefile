@@ -47,7 +47,7 @@ map: .venv/.runs  ## run the demo, and open the device map in a browser
 	$(BIN)/koordgate demo --open $(ARGS)
 
 play: .venv/.runs  ## run a cluster with koordgate and tenants, to try kubectl and koordgate on, until Ctrl-C
-	@$(BIN)/python -m localplane play
+	@$(BIN)/python -m localplane.playground
 
 test: setup check docs  ## run everything: lint, types, contracts, unit, property, API, control-plane and node tests
 	$(BIN)/python -m localplane build

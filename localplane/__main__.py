@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +18,7 @@ from localplane.binaries import (
     find_or_build,
 )
 from localplane.chart import ChartError, chart_folder
-from localplane.democluster import PlaneError
 from localplane.plane import CONTROL_PLANE, ControlPlane
-from localplane.playground import play, programs
 from localplane.versions import KUBERNETES, VersionError, chosen, versions
 
 
@@ -36,7 +33,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--workdir", type=Path, help="keep data, logs and kubeconfig here")
     run.add_argument("--scheduler", action="store_true", help="run a kube-scheduler as well")
     run.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager as well")
-    commands.add_parser("play", help="run a cluster with koordgate and tenants to try commands on, until interrupted")
     commands.add_parser("versions", help="print the versions of Kubernetes that can be built, the oldest first")
     commands.add_parser("generate", help="write the chart's files that are generated from the table of dialects")
     for command in (build, run):
@@ -68,31 +64,19 @@ async def _run(arguments: argparse.Namespace) -> None:
         await stopped.wait()
 
 
-def _play() -> int:
-    """Run the playground; Ctrl-C and SIGTERM end it as it is meant to end."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        asyncio.run(play(programs()))
-    except KeyboardInterrupt:
-        sys.stdout.write("\nThe playground has ended; nothing is left of it.\n")
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "build":
             _build(arguments.names, arguments.cache, arguments.kubernetes)
-        elif arguments.command == "play":
-            return _play()
         elif arguments.command == "versions":
             sys.stdout.write("".join(f"{version}\n" for version in versions()))
         elif arguments.command == "generate":
             sys.stdout.write(f"{dialects.write(chart_folder())}\n")
         else:
             asyncio.run(_run(arguments))
-    except (BuildError, ChartError, PlaneError, VersionError) as error:
+    except (BuildError, ChartError, VersionError) as error:
         sys.stderr.write(f"localplane: {error}\n")
         return 1
     return 0

@@ -1,10 +1,11 @@
-"""The playground: koordgate on a real control plane, with tenants, to try commands on."""
+"""`python -m localplane.playground`: koordgate on a real control plane, with tenants, to try commands on."""
 
 import asyncio
 import contextlib
 import os
 import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,8 +19,8 @@ from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
 from console.data import data_folder
 from console.simulator.objects import read
 from localplane.admin import JsonObject
-from localplane.binaries import Binaries, cache_folder, find_or_build, missing, say
-from localplane.democluster import PROGRAMS, PlaneCluster, real_cluster
+from localplane.binaries import Binaries, BuildError, cache_folder, find_or_build, missing, say
+from localplane.democluster import PROGRAMS, PlaneCluster, PlaneError, real_cluster
 from localplane.plane import ADMIN
 from localplane.versions import chosen
 from localplane.waiting import until
@@ -167,3 +168,20 @@ async def play(binaries: Binaries) -> None:
         sys.stdout.write("\n" + "".join(f"{line}\n" for line in guide(cluster.plane.admin_kubeconfig, binaries)))
         sys.stdout.flush()
         await asyncio.Event().wait()
+
+
+def main() -> int:
+    """Run the playground until Ctrl-C or SIGTERM, which is how it is meant to end; returns the exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        asyncio.run(play(programs()))
+    except KeyboardInterrupt:
+        sys.stdout.write("\nThe playground has ended; nothing is left of it.\n")
+    except (BuildError, PlaneError) as error:
+        sys.stderr.write(f"playground: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
