@@ -109,7 +109,7 @@ def read_expectations(path: str) -> list[Expected]:
     """Read files of expectations, one after another.
 
     Raises:
-        InputError: it cannot be read, or is not what docs/operate/simulate.md describes.
+        InputError: it cannot be read, or is not what docs/operate/explain.md describes.
     """
     found: list[Expected] = []
     for where, document in read_documents(path):
@@ -119,7 +119,7 @@ def read_expectations(path: str) -> list[Expected]:
             read = msgspec.convert(document, Expectations)
         except msgspec.ValidationError as error:
             said = str(error).replace("$.", "").replace("`", "")
-            raise InputError(f"{where}: {said}; see docs/operate/simulate.md for what expectations are") from error
+            raise InputError(f"{where}: {said}; see docs/operate/explain.md for what expectations are") from error
         if (read.kind, read.api_version) != (KIND, API_VERSION):
             raise InputError(
                 f"{where}: {read.kind} of {read.api_version} where expectations must be; write kind: {KIND} and "

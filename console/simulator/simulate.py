@@ -263,7 +263,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="what must become of which Pods (docs/operate/simulate.md); may be given more than once",
+        help="what must become of which Pods (docs/operate/explain.md); may be given more than once",
     )
     checks.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as JUnit XML")
 

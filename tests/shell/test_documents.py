@@ -156,11 +156,11 @@ def test_every_room_is_listed() -> None:
     assert packages == {path for path in rooms() if path.endswith("/") and path.split("/")[0] in PACKAGES}
 
 
-# The commands of the page about simulate
+# The commands of the page about explain and simulate
 
 
 def commands_of_simulate_page() -> list[str]:
-    found = re.findall(r"^koordgate (simulate (?:.*\\\n)*.*)$", text("docs/operate/simulate.md"), re.MULTILINE)
+    found = re.findall(r"^koordgate (simulate (?:.*\\\n)*.*)$", text("docs/operate/explain.md"), re.MULTILINE)
     own = [" ".join(command.replace("\\\n", " ").split()) for command in found if "examples/" in command]
     assert own
     return own
