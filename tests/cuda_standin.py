@@ -33,20 +33,21 @@ class Cuda:
         return self.folder / "allocate"
 
 
-def build(folder: Path, mount: Path, cards: Mapping[int, int]) -> Cuda:
+def build(folder: Path, mount: Path, cards: Mapping[int, int], controller: str = "") -> Cuda:
     """Build them; needs a C compiler.
 
     Args:
         folder: Where they go, and are.
         mount: Where the cgroup v2 hierarchy is.
         cards: The memory of each card in bytes, by its number (minor).
+        controller: Of the hierarchy of cgroup v1 that stands for it; "" for none.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     assert compiler, "no C compiler (cc): install gcc, or name one in CC"
     (folder / "cards").write_text("".join(f"{number} {memory}\n" for number, memory in cards.items()))
     (folder / "limits").touch()
     flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1"]
-    places = [f'-DFOLDER="{folder}"', f'-DMOUNT="{mount}"']
+    places = [f'-DFOLDER="{folder}"', f'-DMOUNT="{mount}"', f'-DCONTROLLER="{controller}"']
     shared = [*flags, "-fPIC", "-shared"]
     cuda = folder / "libcuda.so.1"
     commands: tuple[list[str | Path], ...] = (

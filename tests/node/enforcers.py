@@ -1,7 +1,7 @@
 """The enforcer on a real node, and Pods that are bound by hand, with the annotations that a bind writes."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,47 +48,36 @@ class Enforcer:
 
     def __init__(
         self,
-        node: Node,
-        workdir: Path,
-        facts: Facts,
-        enforcement: JsonObject,
+        config: Path,
+        state: Path,
         name: str = "enforcer",
+        *,
         env: Mapping[str, str] = os.environ,
+        within: Sequence[str] = (),
     ) -> None:
         """Describe it.
 
         Args:
-            node: The node.
-            workdir: A folder for its files; two with the same one are of one node.
-            facts: What it is told at first.
-            enforcement: Its settings.
+            config: Its settings, those of the reporter.
+            state: The folder of the reporter's state. Two with the same one are of one node.
             name: Of the process.
             env: Its environment.
+            within: A command that becomes it.
         """
-        told = {
-            "roots": {"state": str(workdir / "state")},
-            "logFormat": "text",
-            "enforcement": {"enabled": True, "socket": str(node.nri_socket), **enforcement},
-        }
-        config = workdir / f"{name}.yaml"
-        config.write_text(yaml.safe_dump(told))
-        self.folder = exchange.folder(str(workdir / "state"))
-        self._facts = facts
-        command = (*this_koordgate(), "serve", "enforcer", "--config", str(config))
-        self.process = Process(name, command, workdir / f"{name}.log", env=env)
+        self.folder = exchange.folder(str(state))
+        command = (*within, *this_koordgate(), "serve", "enforcer", "--config", str(config))
+        self.process = Process(name, command, config.parent / f"{name}.log", env=env)
 
     async def __aenter__(self) -> Self:
-        self.tell()
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.process.stop()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.process.stop()
-
-    def tell(self, **facts: Any) -> None:
-        """Tell it the node's facts, as the reporter does, with some changes."""
-        told = msgspec.structs.replace(self._facts, **facts)
-        assert EnforcerFiles(self.folder, Enforcement()).tell(told) == ""
 
     async def start(self) -> None:
         """Start or restart it, and wait until it is registered."""
@@ -103,24 +92,64 @@ class Enforcer:
 
         await until(is_so, "the enforcer is registered", deadline_s=HELD_S, poll_s=0.05)
 
-    async def anew(self, **facts: Any) -> None:
-        """Restart it with other facts, and wait until it has looked whether limits can be kept."""
-        await self.process.stop()
-        (self.folder / exchange.STATE).unlink()
-        self.tell(**facts)
-        await self.start()
-
-        async def looked() -> bool:
-            return self.state.limits is not None
-
-        await until(looked, "it has looked whether limits can be kept", deadline_s=HELD_S)
-
     @property
     def state(self) -> State:
         return EnforcerFiles(self.folder, Enforcement()).read().state
 
     def log_has(self, text: str) -> bool:
         return text in self.process.log.read_text()
+
+
+class Told(Enforcer):
+    """An enforcer to which a test tells the facts in place of a reporter."""
+
+    def __init__(
+        self, node: Node, workdir: Path, facts: Facts, enforcement: JsonObject, name: str = "enforcer", **process: Any
+    ) -> None:
+        """Describe it.
+
+        Args:
+            node: The node.
+            workdir: A folder for its files.
+            facts: What it is told at first.
+            enforcement: Its settings.
+            name: Of the process.
+            process: How it runs, as `Enforcer`.
+        """
+        told = {
+            "roots": {"state": str(workdir / "state")},
+            "logFormat": "text",
+            "enforcement": {"enabled": True, "socket": str(node.nri_socket), **enforcement},
+        }
+        config = workdir / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(told))
+        self._facts = facts
+        super().__init__(config, workdir / "state", name, **process)
+
+    async def __aenter__(self) -> Self:
+        self.tell()
+        return await super().__aenter__()
+
+    def tell(self, **facts: Any) -> None:
+        """Tell it the node's facts, as the reporter does, with some changes."""
+        told = msgspec.structs.replace(self._facts, **facts)
+        assert EnforcerFiles(self.folder, Enforcement()).tell(told) == ""
+
+    async def anew(self, **facts: Any) -> None:
+        """Restart it with other facts, and wait until it has looked whether limits can be kept."""
+        await self.process.stop()
+        (self.folder / exchange.STATE).unlink()
+        self.tell(**facts)
+        await self.start()
+        await self.looked()
+
+    async def looked(self) -> None:
+        """Wait until it has looked whether limits can be kept."""
+
+        async def is_so() -> bool:
+            return self.state.limits is not None
+
+        await until(is_so, "it has looked whether limits can be kept", deadline_s=HELD_S)
 
 
 class Bench:
@@ -152,6 +181,11 @@ class Bench:
 
         await until(something, f"{name} says something")
         return said[0]
+
+    async def was_held(self, name: str) -> bool:
+        """Whether the kubelet ever failed to create or start a container of a Pod, by its Events."""
+        about = f"involvedObject.name={name},reason=Failed"
+        return bool(await self.admin.items(f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=about))
 
     async def waits(self, name: str) -> str:
         """Wait until the kubelet could not create or start a container; returns why."""

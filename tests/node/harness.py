@@ -273,7 +273,7 @@ class Node:
         for process in (self._kubelet, self.containerd.process):
             process.kill()
         await asyncio.to_thread(machine.kill_users_of, self._folder)  # shims
-        await asyncio.to_thread(machine.kill_members_of, self.cgroup)
+        await asyncio.to_thread(machine.empty_cgroup, self.cgroup)
         try:
             yield
         finally:
@@ -391,6 +391,9 @@ class Reporter:
     """The node's reporter as a process of this machine; an async context manager.
 
     Its settings are the chart's, except paths; its rights are those of the chart's ServiceAccount.
+
+    Attributes:
+        config: The file of its settings.
     """
 
     def __init__(
@@ -427,14 +430,13 @@ class Reporter:
             "serve": {"host": "127.0.0.1", "port": port},
             "kubelet": {
                 "configuration": str(node.configuration),
-                "deviceCheckpoint": str(node.root / "device-plugins" / "kubelet_internal_checkpoint"),
                 "podResources": str(node.root / "pod-resources" / "kubelet.sock"),
             },
         }
         told = laid_over(laid_over(yaml.safe_load(settings), ours), overrides or {})
-        config = _write(workdir / "reporter.yaml", yaml.safe_dump(told))
+        self.config = _write(workdir / "reporter.yaml", yaml.safe_dump(told))
         env = {**os.environ, **(environment or {}), "KUBECONFIG": str(kubeconfig)}
-        argv = (*this_koordgate(), "serve", "reporter", "--config", str(config))
+        argv = (*this_koordgate(), "serve", "reporter", "--config", str(self.config))
         self.process = Process("reporter", argv, workdir / "reporter.log", env=env)
 
     async def __aenter__(self) -> Self:

@@ -98,11 +98,12 @@ def cgroup(name: str) -> Iterator[None]:
             _remove_cgroup(folder)
 
 
-def kill_members_of(name: str) -> None:
-    """Kill what runs in a cgroup of ours and below it; the cgroups stay."""
+def empty_cgroup(name: str) -> None:
+    """Kill what runs in a cgroup of ours and below it, and remove the cgroups below it."""
     for hierarchy in _hierarchies():
-        for procs in (hierarchy / name).rglob("cgroup.procs"):
-            _kill_all(procs.parent)
+        _kill_all(hierarchy / name)
+        for below in (path for path in (hierarchy / name).iterdir() if path.is_dir()):
+            _remove_cgroup(below)
 
 
 def _hierarchies() -> list[Path]:

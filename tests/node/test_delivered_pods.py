@@ -19,7 +19,17 @@ import pytest_asyncio
 from controlplane.gpu_cluster import allocated, device_object, gpu, metric, waits
 from node import images
 from node.harness import Node, Reporter
-from node.nvidia import BUSES, CARDS, CONTROL, HANDLER, MANAGEMENT_KIND, PLUGIN_KIND, REFRESHED_KIND, Toolkit, limits_in
+from node.nvidia import (
+    CARDS,
+    CONTROL,
+    HANDLER,
+    MANAGEMENT_KIND,
+    PLUGIN_KIND,
+    REFRESHED_KIND,
+    Toolkit,
+    limits_in,
+    sysfs_with_cards,
+)
 
 from allocator.vocabulary.delivery import Delivery, NodeRuntime
 from allocator.wire.noderuntime import NODE_RUNTIME, write_runtime
@@ -228,7 +238,7 @@ async def reporter(
     account = "koordgate-reporter"
     node, toolkit = installed.node, installed.toolkit
     folders = (toolkit.specs, node.containerd_configuration, toolkit.configuration)
-    sysfs = _sysfs_with_cards(tmp_path / "sys")
+    sysfs = sysfs_with_cards(tmp_path / "sys")
     path = f"{DEVICES}/{node.name}"
     if await installed.admin.find(path) is not None:  # another test's
         await installed.admin.delete(path)
@@ -245,17 +255,6 @@ async def reporter(
         environment=toolkit.environment,
     )
     await installed.admin.delete(path)
-
-
-def _sysfs_with_cards(folder: Path) -> Path:
-    """This machine's sysfs, with NVIDIA's cards on its bus: on a machine without any the reporter reads no runtime."""
-    for bus in BUSES:
-        place = folder / "bus" / "pci" / "devices" / bus
-        place.mkdir(parents=True)
-        (place / "vendor").write_text("0x10de\n")
-        (place / "class").write_text("0x030200\n")
-    (folder / "devices").symlink_to("/sys/devices")
-    return folder
 
 
 def container(name: str, asks: dict[str, str], script: str = TELL) -> JsonObject:

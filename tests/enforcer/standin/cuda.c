@@ -1,8 +1,9 @@
 /* A stand-in for libcuda.so.1 that keeps to the limits which the stand-in for NVML was told (`NVML_STANDIN_LIMITS`).
  *
  * Nothing of it is in the environment: FOLDER, a macro, has `cards` (lines `number bytes`) and `limits` (lines `card soft
- * hard path`). MOUNT, another one, is where the cgroup v2 hierarchy is. A card is there if /dev/nvidiaNUMBER is; without
- * any, all are. A process has the limit of its own cgroup by /proc/self/cgroup, or of the nearest one above that has any.
+ * hard path`). MOUNT, another one, is where the cgroup v2 hierarchy is; with CONTROLLER, that one's of v1 stands for it. A
+ * card is there if /dev/nvidiaNUMBER is; without any, all are. A process has the limit of its own cgroup by
+ * /proc/self/cgroup, or of the nearest one above that has any.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 typedef unsigned long long u64;
 enum { SUCCESS = 0, INVALID = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_CONTEXT = 201, MAX = 32, BLOCKS = 1024, LINE = 4096 };
 
+static const char PLACE[] = ":" CONTROLLER ":/"; /* in a line of /proc/self/cgroup */
 static struct { int number; u64 total, used; } cards[MAX];
 static int count, current = -1;
 static struct { int card; u64 size; } blocks[BLOCKS];
@@ -37,12 +39,13 @@ int cuDeviceGet(int *out, int ordinal) { *out = ordinal; return ordinal >= 0 && 
 
 /* The limit of a card, and whether it is that of the process' own cgroup. */
 static u64 limit_of(int card, int *own) {
-    char line[LINE], path[LINE] = "", full[LINE + 64], *end;
+    char line[LINE], path[LINE] = "", full[LINE + 64], *end, *at;
     FILE *file = fopen("/proc/self/cgroup", "r");
     int of, start;
     u64 soft, hard;
     while (file && fgets(line, sizeof line, file))
-        if (!strncmp(line, "0::/", 4)) line[strcspn(line, "\n")] = 0, strcpy(path, line + 3);
+        if ((at = strchr(line, ':')) && !strncmp(at, PLACE, strlen(PLACE)))
+            at[strcspn(at, "\n")] = 0, strcpy(path, at + strlen(PLACE) - 1);
     if (file) fclose(file);
     for (*own = 1; *path; *own = 0) {
         snprintf(full, sizeof full, "%s%s", MOUNT, path);
