@@ -514,7 +514,7 @@ def test_a_running_pod_of_a_device_plugin_is_not_said_to_hold_nothing(ask: Calla
     answer = ask(plain_node("n1"), running("mine", "4"))
     assert "it was bound without koordgate, which gave it nothing and does not know its devices" in answer.first
     assert "no scheduler has tried it" not in answer.out
-    assert "would have done as well" not in answer.out
+    assert "it has room as well" not in answer.out
 
 
 def test_a_pod_that_has_ended_is_explained_in_one_line(ask: Callable[..., Answer]) -> None:
