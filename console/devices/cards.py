@@ -24,7 +24,7 @@ def are_there(count: Mapping[Availability, int]) -> int:
 
 
 def document(reports: Iterable[NodeReport], types: DeviceTypes) -> Raw:
-    """Nodes as data (docs/operate/kubectl.md): their entries as in the device map, and counts of all devices."""
+    """Nodes as data (docs/reference/formats.md): their entries as in the device map, and counts of all devices."""
     shown = list(reports)
     count = summary(device for report in shown for device in report.devices)
     return {

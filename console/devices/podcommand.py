@@ -139,7 +139,7 @@ def _is_claim(one: Holder) -> bool:
 
 
 def pods_document(found: Iterable[OnNode]) -> Raw:
-    """What Pods hold as data: amounts in percent, bytes and units (docs/operate/kubectl.md)."""
+    """What Pods hold as data: amounts in percent, bytes and units (docs/reference/formats.md)."""
     return {
         "version": VERSION,
         "pods": [

@@ -153,7 +153,7 @@ async def test_a_user_who_may_not_is_told_what_to_bind(door: Door) -> None:
     door.fake.users["long"] = {"username": "x" * 300}
     assert await door.status("Bearer other") == 403
     assert door.last.text == (
-        "user 'bob' may not get /koordgate/map: bind the ClusterRole koordgate-map to it (docs/operate/map.md)"
+        "user 'bob' may not get /koordgate/map: bind the ClusterRole koordgate-map to it (docs/operate/operations.md)"
     )
     assert await door.status("Bearer long") == 403
     assert door.last.text is not None

@@ -1,4 +1,4 @@
-"""docs/operate/operations.md has an entry for each alert of the chart."""
+"""The alerts of the chart and the Events that docs/operate/operations.md names have what to do about them."""
 
 import re
 from pathlib import Path
@@ -20,9 +20,17 @@ def entries(title: str) -> set[str]:
     return {name for cells in rows for name in re.findall(r"`(\w+)`", cells[1])}
 
 
-def test_no_entry_is_of_an_alert_that_does_not_exist() -> None:
+def test_each_alert_says_what_to_do_itself() -> None:
     assert len(ALERTS) > 10
-    assert entries("Alerts") == set(ALERTS)
+    told = [part for part in RULES.split("- alert: ")[1:] if not re.search(r"^ +description: \S", part, re.MULTILINE)]
+    assert told == []
+
+
+def test_alerts_and_their_events_that_the_page_names_exist() -> None:
+    assert set(re.findall(r"`(Koordgate\w+)`", PAGE)) <= set(ALERTS)
+    in_descriptions = set(re.findall(r"description: the Event (\w+) names", RULES))
+    assert in_descriptions
+    assert in_descriptions <= entries("Events")
 
 
 def test_events_that_the_page_names_elsewhere_have_an_entry() -> None:

@@ -72,7 +72,7 @@ def test_it_is_built_strictly_and_loads_nothing_from_elsewhere() -> None:
         ("docs/use/a.md", "[b](../../CHANGELOG.md)", "[b](../changelog.md)"),
         ("docs/use/a.md", "[b](../../charts/koordgate/README.md#values)", "[b](../reference/chart.md#values)"),
         ("docs/reference/a.md", "[b](../../charts/koordgate/README.md)", "[b](chart.md)"),
-        ("charts/koordgate/README.md", "[b](../../docs/operate/map.md)", "[b](../operate/map.md)"),
+        ("charts/koordgate/README.md", "[b](../../docs/operate/metrics.md)", "[b](../operate/metrics.md)"),
         ("README.md", "![m](docs/operate/map.png)", "![m](operate/map.png)"),
         ("README.md", "[e](examples/cluster.yaml)", "[e](files/examples/cluster.yaml)"),
         ("docs/use/a.md", "[e](../../examples/cluster.yaml)", "[e](../files/examples/cluster.yaml)"),

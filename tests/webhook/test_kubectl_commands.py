@@ -244,10 +244,12 @@ async def test_a_device_is_cordoned_and_put_back_by_each_of_its_names(
     assert cordoned(cluster, "n2") is None
 
 
-# docs/operate/kubectl.md
+# docs/operate/operations.md and docs/reference/formats.md
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operate" / "kubectl.md").read_text(encoding="utf-8")
-MAP = (Path(__file__).resolve().parents[2] / "docs" / "operate" / "map.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "operate" / "operations.md").read_text(encoding="utf-8")
+FORMATS = (DOCS / "reference" / "formats.md").read_text(encoding="utf-8")
+DATA = FORMATS.partition("\n## What top, pod and the map write\n")[2].partition("\n## ")[0]
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ class TokenGuard:
         return self._answer(
             403,
             f"user {user.get('username', '')!r:.253} may not get {PATH}: bind the ClusterRole koordgate-map to it "
-            "(docs/operate/map.md)",
+            "(docs/operate/operations.md)",
         )
 
     def _answer(self, status: int, why: str) -> _Answer:

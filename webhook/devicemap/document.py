@@ -1,4 +1,4 @@
-"""A node's report and the device types as JSON: for the device map and the commands (pure). See docs/operate/map.md.
+"""A node's report and the device types as JSON (docs/reference/formats.md): for the device map and the commands (pure).
 
 Amounts are integers in their resource's unit: percent, bytes, units, devices.
 """
