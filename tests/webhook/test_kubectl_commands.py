@@ -304,9 +304,9 @@ async def test_each_command_of_the_page_prints_what_the_page_shows(
 async def test_the_page_names_each_field_of_the_documents(documented: FakeKube, koordgate: Koordgate) -> None:
     (node,) = (top := json.loads((await koordgate("top", "-o", "json")).out))["nodes"]
     (pod, *_) = json.loads((await koordgate("pod", "-o", "json")).out)["pods"]
-    assert sorted(name for name in {*pod, *pod["devices"][0]} if f"`{name}`" not in PAGE) == []
+    assert sorted(name for name in {*pod, *pod["devices"][0]} if f"`{name}`" not in DATA) == []
     fields = {*top, *top["summary"], *node, *node["devices"][0], *node["devices"][0]["shares"][0], *node["holders"][0]}
-    assert sorted(name for name in fields if f"{name}`" not in PAGE + MAP) == []
+    assert sorted(name for name in fields if f"{name}`" not in DATA) == []
 
 
 # Pods of other products
@@ -451,7 +451,7 @@ async def test_a_node_named_like_a_selector_selects_nothing(shared: FakeKube, ko
 
 async def test_the_page_names_each_field_of_a_pod_of_another_product(shared: FakeKube, koordgate: Koordgate) -> None:
     (pod,) = (await cards(koordgate))["GPU-aaaa2222"]["pods"]
-    assert [field for field in pod if f"`{field}`" not in MAP] == []
+    assert [field for field in pod if f"`{field}`" not in DATA] == []
 
 
 # What Pods hold, as lines
