@@ -305,7 +305,7 @@ class ReadCluster:
             assumed = self.settings.devices.runtime_class_name
             self.view.runtime_classes.put(assumed, assumed)
         for kind, feed in feeds.items():
-            for obj in cluster.objects(kind):
+            for obj in (*cluster.objects(kind), *(cluster.unlisted if kind == "Device" else ())):
                 feed.put(obj)
         for one in found:
             if isinstance(one, UnreadableError):

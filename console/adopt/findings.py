@@ -120,18 +120,18 @@ def find(cluster: Cluster, seen: ReadCluster, policies: PolicyFindings = NO_POLI
     for pod in pods:
         on.setdefault(pod.node, []).append(pod)
     listed = {obj["metadata"]["name"] for obj in cluster.objects("Device")}
-    unlisted = {obj["metadata"]["name"]: len(obj["spec"]["devices"]) for obj in cluster.unlisted}
+    unlisted = {obj["metadata"]["name"] for obj in cluster.unlisted}
     uids = ((pod["metadata"].get("uid", ""), pod["metadata"]) for pod in cluster.objects("Pod"))
     names = {uid: f"{about.get('namespace', '')}/{about['name']}" for uid, about in uids}
-    carded = card_nodes(cluster.objects("Node"), seen.view)
+    carded = [node for node in card_nodes(cluster.objects("Node"), seen.view) if node.name in listed]
     ways = {name: str(found.way.delivery or NO_WAY) for name, found in chosen(carded).items()}
     nodes = []
     for obj in sorted(cluster.objects("Node"), key=lambda obj: str(obj["metadata"]["name"])):
         name = obj["metadata"]["name"]
         offers = _offers(obj, types, seen.settings)
         if name in listed or name in unlisted or offers or name in on or seen.records.record(name).holdings:
-            assumed, way = unlisted.get(name, 0), ways.get(name, "")
-            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, assumed, way))
+            there, way = name in listed, ways.get(name, "")
+            nodes.append(_node(name, seen, cluster, on.get(name, []), offers, names, way, listed=there))
     modes = {namespace: seen.mode(namespace) for namespace in sorted({pod.namespace for pod in pods})}
     told = [one for one in shown(carded) if one.todo]
     listed_nodes = {node.name for node in nodes}
@@ -211,29 +211,32 @@ def _node(
     pods: Iterable[DevicePod],
     offers: dict[str, str],
     names: Mapping[str, str],
-    assumed: int,
     delivery: str,
+    *,
+    listed: bool,
 ) -> NodeFinding:
-    snapshot, listed = seen.view.snapshot(name), seen.view.nodes.devices(name)
-    foreign, kubelet = survey(snapshot), listed.kubelet_pods if listed is not None else {}
+    snapshot, stated = seen.view.snapshot(name), seen.view.nodes.devices(name)
+    foreign, kubelet = survey(snapshot), stated.kubelet_pods if stated is not None else {}
+    if not listed:  # of devices that are assumed, only what a Pod states of one by its name is known
+        foreign = Survey(tuple(one for one in foreign.held if one.doubt is None), ())
     held = [*_by_ledger(snapshot, seen), *_by_kubelet(snapshot, kubelet, names), *_by_others(foreign)]
     held.sort(key=lambda one: (one.device, one.holder, one.product))
     sick = Counter((one.why_not or "unhealthy").partition(":")[0] for one in snapshot.devices if not one.healthy)
     clashes = (
         *_twice(name, snapshot, kubelet, names),
-        *(_unknown(name, pods, held) if snapshot.devices else ()),
+        *(_unknown(name, pods, held) if listed and snapshot.devices else ()),
         *_uncounted(name, foreign, seen.settings.adopt.peers),
         *(f"{name}: {one.message}" for one in foreign.conflicts),
     )
     problems = tuple(seen.problems.get(name, ()))
     reporter = {None: "none", False: "not ready", True: READY}[cluster.reporters.get(name)]
-    ready = listed is not None and reporter == READY and not problems and delivery != NO_WAY
+    ready = listed and reporter == READY and not problems and delivery != NO_WAY
     return NodeFinding(
         name,
         ready,
-        listed is not None,
+        listed,
         reporter,
-        len(snapshot.devices) or assumed,
+        len(snapshot.devices),
         dict(sick),
         tuple(held),
         clashes,

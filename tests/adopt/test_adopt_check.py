@@ -375,7 +375,7 @@ async def a_move() -> list[Raw]:
         (
             ("report",),
             0,
-            ("team 2 in mode shadow 1 now waits 1: n1: not enough", "1 on their node team/plain: n1 gpu:1"),
+            ("team 2 in mode shadow 1 now waits 1: n1: not enough", "1 would wait team/plain: n1 gpu:1"),
         ),
         (("report", "team"), 0, ("1 placed", "2 translated")),
     ],
@@ -508,3 +508,38 @@ def test_devices_are_assumed_for_nodes_without_a_device_object_and_are_no_clash(
     assert run("report", "team", "-f", path, "-o", "json") == 0
     (report,) = json.loads(capsys.readouterr().out)["namespaces"]
     assert {name: one["node"] for name, one in report["placed"].items()} == {"team/runs": "gke", "team/waits": "gke"}
+
+
+def registered(name: str, *cards: str) -> Raw:
+    """A Node that HAMi's device plugin registered, before koordgate has a reporter there."""
+    made = node(name, **{"nvidia.com/gpu": str(10 * len(cards))})
+    told = [{"id": card, "devmem": 81920, "type": "NVIDIA-A100", "health": True} for card in cards]
+    made["metadata"]["annotations"] = {"hami.io/node-nvidia-register": json.dumps(told)}
+    return made
+
+
+def test_before_koordgate_is_installed_what_hami_states_of_registered_cards_is_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("{mode: shadow, dialects: {hami: {enabled: true}}, adopt: {peers: [hami]}}")
+    path = file_of(tmp_path, registered("n1", "GPU-n1-0", "GPU-n1-1"), stated(), stated("GPU-gone", "strange"))
+    assert run("check", "-f", path, "--config", str(settings), "-o", "json") == 3
+    told = json.loads(capsys.readouterr().out)
+    (one,) = told["nodes"]
+    assert (one["ready"], one["deviceObject"], one["devices"]) == (False, False, 2)
+    assert [(held["device"], held["holder"]) for held in one["held"]] == [("GPU-n1-0", "team/shared")]
+    assert told["clashes"] == []
+    assert run("report", "team", "-f", path, "--config", str(settings), "-o", "json") == 0
+    (report,) = json.loads(capsys.readouterr().out)["namespaces"]
+    assert (report["cardsNow"], report["cardsThen"]) == (1, 1)
+
+
+def test_before_koordgate_is_installed_a_product_that_the_settings_do_not_count_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("check", "-f", file_of(tmp_path, registered("n1", "GPU-n1-0"), stated()), "-o", "json") == 4
+    (clash,) = json.loads(capsys.readouterr().out)["clashes"]
+    assert clash == (
+        "n1: Pods of HAMi state what they hold, and koordgate does not count it (1): add hami to adopt.peers"
+    )
