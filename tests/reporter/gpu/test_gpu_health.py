@@ -35,7 +35,7 @@ from reporter.gpu.health import (
     waits,
 )
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "reporter.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
 POLICY = HealthPolicy(quiet=300.0, proving=600.0, longest=10_000.0, forget=100_000.0)
 CLEAN = Wear(
     corrected=0,
