@@ -48,7 +48,7 @@ class EnforcerFiles:
         library, pipe = self._settings.hami_core.library, self._settings.mps.pipe
         silent = self._silent(path) and bool(self._state.runtime)
         return EnforcerReading(
-            registered=held(self._folder) and bool(self._state.runtime) and not silent,
+            registered=held(self._folder) and bool(self._state.runtime) and not (self._state.away or silent),
             state=msgspec.structs.replace(self._state, problems=(_HANGS,)) if silent else self._state,
             problem=problem,
             library=bool(library) and Path(library).is_file(),

@@ -101,6 +101,7 @@ class State(msgspec.Struct, frozen=True):
     """What the enforcer tells of itself."""
 
     runtime: str = ""  # name and version of the container runtime
+    away: bool = False  # whether it is not registered with that: it holds the lock at each try
     # why it does not work in whole or in part, and the cure, a sentence each
     problems: tuple[str, ...] = ()
     provider: str = ""  # name of the `LimitProvider` for whose limits it looked last

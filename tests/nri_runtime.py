@@ -60,8 +60,8 @@ class Registered:
             raise CallError(answer.status.message)
         return bytes(answer.payload)
 
-    async def accept(self, refusal: str = "", **state: Any) -> None:
-        """Answer its registration, or refuse it; configure it, and tell it the state of the node."""
+    async def accept(self, refusal: str = "", *, tells: bool = True, **state: Any) -> None:
+        """Answer its registration, or refuse it; configure it, and if it `tells`, tell it the state of the node."""
         frame = await self._next()
         assert (frame.connection, frame.kind) == (RUNTIME, REQUEST)
         request = messages.read("Request", frame.body)
@@ -74,7 +74,8 @@ class Registered:
         if not refusal:
             told = {"runtime_name": "containerd", "runtime_version": "v2.4.2", "request_timeout": 2000}
             self.events = (await self.call(CONFIGURE, **told)).events
-            self.synchronized = await self.call(SYNCHRONIZE, **state)
+            if tells:
+                self.synchronized = await self.call(SYNCHRONIZE, **state)
 
     async def ended(self) -> None:
         """Wait until the plugin closes its connection."""

@@ -123,6 +123,12 @@ def enforcer_cards(container: str) -> str:
     return f"{ENFORCER_CARDS_PREFIX}{container}"
 
 
+def fractions_cards(container: str) -> str:
+    """Name the annotation by which NVIDIA's fractioning operator shows a container cards."""
+    beginning, end = _FRACTIONS
+    return f"{beginning}{container}{end}"
+
+
 def required_plugins(container: str) -> str:
     """Name the annotation that lists the NRI plugins without which a container is not created."""
     return f"{REQUIRED_PLUGINS_PREFIX}{container}"

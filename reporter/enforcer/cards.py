@@ -5,19 +5,30 @@ brought twice. NVIDIA's runtime looks for mounts before it looks at the variable
 internal/config/image), and a CDI specification of NVIDIA's sets the variable to `void` itself.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from posixpath import normpath
 from typing import Final
 
 from allocator.vocabulary.delivery import VOID, unqualified
-from allocator.vocabulary.names import TYPE_GPU, VISIBLE_DEVICES_ENV, enforcer_cards, shown_by, visible_devices
+from allocator.vocabulary.names import (
+    TYPE_GPU,
+    VISIBLE_DEVICES_ENV,
+    enforcer_cards,
+    fractions_cards,
+    shown_by,
+    visible_devices,
+)
+from allocator.vocabulary.outcome import excerpt
 from reporter.enforcer.model import Container, Mount, Sandbox
 from reporter.exchange import Facts
 
 MOUNTED: Final = "/var/run/nvidia-container-devices"
 _NOTHING: Final = "/dev/null"
 _ALL: Final = "all"
-_FRACTIONS: Final = "nvidia.com/container."
+# NVIDIA's runtime cleans the path first, and asks for no slash after it.
+_SHOWS: Final = re.compile(r"/*(?:var/)?run/nvidia-container-devices.")
 _LOST: Final = (
     "look for its fault (koordgate doctor), or delete the Pod, so that the one in its place is given another card"
 )
@@ -68,8 +79,8 @@ def bring(sandbox: Sandbox, container: Container, cards: Cards, facts: Facts) ->
 def _bring(sandbox: Sandbox, container: Container, cards: Cards, facts: Facts) -> Brought:
     absent = next((card for card in cards.names if card not in facts.cards), "")
     if absent:
-        why = f"card {absent} was allocated to container {container.name}, and the node does not have it: {_LOST}"
-        return Brought(refusal=why)
+        which = f"card {excerpt(absent)} was allocated to container {container.name}"
+        return Brought(refusal=f"{which}, and the node does not have it: {_LOST}")
     there = set(map(unqualified, container.cdi))
     lacking = tuple(card for card in cards.names if card not in there)
     kind = facts.kinds.get(TYPE_GPU)
@@ -93,11 +104,11 @@ def mounts_others(container: Container, cards: Cards, facts: Facts | None) -> st
     """
     if facts is not None and not facts.mounts:
         return ""
-    for mount in container.mounts:
-        if mount.startswith(f"{MOUNTED}/") and mount.rpartition("/")[2] not in cards.names:
+    for mount in map(normpath, container.mounts):
+        if _SHOWS.match(mount) and mount.rpartition("/")[2] not in cards.names:
             return (
-                f"container {container.name} has a mount at {mount}, by which NVIDIA's runtime shows a card that was "
-                "not allocated to it: remove the mount from the Pod"
+                f"container {container.name} has a mount at {excerpt(mount)}, by which NVIDIA's runtime shows a card "
+                "that was not allocated to it: remove the mount from the Pod"
             )
     return ""
 
@@ -110,15 +121,14 @@ def held_by_others(sandbox: Sandbox, container: Container, held: Held | None) ->
     """Whether others may have given a container cards: NVIDIA's device plugin, or its fractioning operator.
 
     `held`: None if that is not known. The device plugin names single cards, or where it mounts them, in the variable,
-    or it shows them by CDI, for which the variable does not matter.
+    or it shows them by CDI, for which the variable does not matter. No author may write the operator's annotation.
     """
     if held is None:
         stated = _listed(container.environment.get(VISIBLE_DEVICES_ENV, ""))
         by_plugin = bool(stated) and _ALL not in stated
     else:
         by_plugin = container.name in held.get(sandbox.uid, ())
-    handled = f"{_FRACTIONS}{container.name}."
-    return by_plugin or any(key.startswith(handled) for key in sandbox.annotations)
+    return by_plugin or fractions_cards(container.name) in sandbox.annotations
 
 
 def _others(annotations: Mapping[str, str], container: Container, facts: Facts) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ class Sandbox:
     uid: str  # the Pod's UID; of a static Pod, the hash of its file
     namespace: str
     name: str  # of the Pod
+    # the QoS label, and what koordgate and NVIDIA's fractioning operator decided: nothing else of them counts
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     cgroup: str = ""  # the Pod's cgroup, as the runtime names it (`layout.from_runtime`)
@@ -34,7 +35,7 @@ class Container:
     id: str
     sandbox: str  # the sandbox's id
     name: str
-    environment: Mapping[str, str] = field(default_factory=dict)  # the image's too
+    environment: Mapping[str, str] = field(default_factory=dict)  # the image's too; only what shows or limits cards
     mounts: tuple[str, ...] = ()  # destinations
     cdi: tuple[str, ...] = ()  # CDI devices that others have asked for
     cpus: int = 0  # 0: none are stated

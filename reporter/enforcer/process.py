@@ -73,6 +73,7 @@ class Enforcer:
         self._facts.read()
         return State(
             runtime=self._runtime,
+            away=not self.registered,
             problems=tuple(filter(None, (self._away, *self._facts.problems))),
             provider=self._looked[0] if self._looked is not None else "",
             limits=self._no_limits,
@@ -83,7 +84,7 @@ class Enforcer:
 
     @property
     def registered(self) -> bool:
-        """Whether the runtime has taken the registration."""
+        """Whether the runtime has taken the registration, and told what there is on the node."""
         return not self._away
 
     def away(self, why: str) -> None:
@@ -103,11 +104,9 @@ class Enforcer:
 
     def configured(self, runtime: str, seconds: float) -> None:
         """Take the runtime's name and version, and how long it waits for an answer."""
-        self._runtime, self._away = runtime, ""
+        self._runtime = runtime
         if seconds > 0:
             self._seconds = seconds * _SHARE_OF_PATIENCE
-        _LOG.info("registered with the container runtime", extra={"runtime": runtime})
-        self.writer.changed()
 
     async def synchronized(
         self, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...]
@@ -127,6 +126,9 @@ class Enforcer:
                 await self._doors.sweep(ids, answer.limits)
         except Exception:  # noqa: BLE001 without an answer there is no registration
             _LOG.exception("what earlier containers left could not be removed")
+        self._away = ""
+        _LOG.info("registered with the container runtime", extra={"runtime": self._runtime})
+        self.writer.changed()
         return answer.updates
 
     async def created(self, sandbox: Sandbox, container: Container) -> tuple[Edits, tuple[Update, ...]]:

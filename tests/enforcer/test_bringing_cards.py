@@ -181,13 +181,32 @@ def test_they_come_beside_cards_in_every_way() -> None:
 
 
 @pytest.mark.parametrize("more", [BROUGHT, {}], ids=["with cards", "without"])
-@pytest.mark.parametrize("name", [THREE, "all", f"cdi/nvidia.com/gpu/{THREE}"])
-def test_a_mount_by_which_the_runtime_shows_another_card_is_refused(more, name) -> None:
+@pytest.mark.parametrize(
+    "mount",
+    [
+        f"{MOUNTED}/{THREE}",
+        f"{MOUNTED}/all",
+        f"{MOUNTED}/cdi/nvidia.com/gpu/{THREE}",
+        f"{MOUNTED}{THREE}",
+        "/var/run/../run//./nvidia-container-devices/all",
+        "//var/run/nvidia-container-devices/all",
+    ],
+)
+def test_a_mount_by_which_the_runtime_shows_another_card_is_refused(more, mount) -> None:
     pod, rules = sandbox(more=more), replace(RULES, closed=True)
-    found = container(pod, mounts=("/data", f"{MOUNTED}/{name}"))
+    found = container(pod, mounts=("/data", mount))
     answer = devices(pod, found, MOUNTS, rules, {})
     assert answer.refusal.endswith("was not allocated to it: remove the mount from the Pod")
     assert devices(pod, found, READS, rules, {}).refusal == ""
+
+
+def test_what_an_author_names_does_not_make_a_refusal_long() -> None:
+    long = "x" * 100_000
+    pod = sandbox(more={"nri.koordgate.io/main": long})
+    assert 0 < len(devices(pod, container(pod), CDI, RULES).refusal) < 1000
+    closed = replace(RULES, closed=True)
+    found = container(sandbox(), mounts=(f"{MOUNTED}/{long}",))
+    assert 0 < len(devices(sandbox(), found, MOUNTS, closed, {}).refusal) < 1000
 
 
 def test_mounts_of_a_containers_own_cards_are_not_refused_nor_those_of_the_device_plugin() -> None:
@@ -214,6 +233,10 @@ SHUT: dict[str, tuple[Sandbox, Held | None]] = {
     "a plain one": (sandbox(), {}),
     "one beside a container with a card of the device plugin": (sandbox(), {"u1": ("log",)}),
     "one of another Pod than that": (sandbox(2), {"u1": ("main",)}),
+    "one whose author asks the fractioning operator, which gave it nothing": (
+        sandbox(more={"nvidia.com/container.main.gpu-memory.limit": "1Gi", "nvidia.com/container.main.": ""}),
+        {},
+    ),
     "one beside a container of the fractioning operator": (
         sandbox(more={"nvidia.com/container.main2.gpus.devices": ONE}),
         {},

@@ -11,7 +11,17 @@ from typing import Any, Final, Protocol
 from allocator.vocabulary.outcome import excerpt
 from reporter.enforcer.model import Container, Edits, Sandbox, Update
 from reporter.enforcer.nri import messages
-from reporter.enforcer.nri.frames import PLUGIN, REQUEST, RESPONSE, RUNTIME, Frame, FrameError, Frames, encode
+from reporter.enforcer.nri.frames import (
+    MAX_BYTES,
+    PLUGIN,
+    REQUEST,
+    RESPONSE,
+    RUNTIME,
+    Frame,
+    FrameError,
+    Frames,
+    encode,
+)
 from reporter.enforcer.nri.messages import MessageError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -21,6 +31,11 @@ _CONNECT_S: Final = 5.0  # the runtime's own patience for a registration
 # Event of api.proto
 _STOP_SANDBOX, _REMOVE_SANDBOX, _CREATE, _START, _UPDATE, _STOP, _REMOVE = _ASKED = (2, 3, 4, 6, 8, 10, 11)
 _EVENTS: Final = sum(1 << one - 1 for one in _ASKED)
+_ENDED: Final = "the container runtime has ended the connection"
+_NOT_TOLD: Final = (
+    f"{_ENDED} before it had told what runs on the node: see its log. If that says that messages are too long, delete "
+    "the Pods whose containers have environments of a megabyte"
+)
 _UNKNOWN, _INVALID, _UNIMPLEMENTED = 2, 3, 12  # codes of gRPC's
 
 
@@ -93,6 +108,7 @@ class _Connection:
         self._reader = reader
         self._writer = writer
         self._plugin = plugin
+        self._told = False  # whether the runtime has told all that there is on the node
         self._parts = 0
         self._sandboxes: list[Sandbox] = []
         self._containers: list[Container] = []
@@ -126,7 +142,7 @@ class _Connection:
                     return
                 data = await arriving
                 if not data:
-                    raise NriError("the container runtime has ended the connection")
+                    raise NriError(_ENDED if self._told else _NOT_TOLD)
                 await self._take(frames.feed(data))
         finally:
             ended.cancel()
@@ -134,7 +150,10 @@ class _Connection:
     async def _take(self, arrived: list[Frame]) -> None:
         for frame in arrived:
             if (frame.connection, frame.kind) == (PLUGIN, REQUEST):
-                await self._send(Frame(PLUGIN, frame.stream, RESPONSE, await self._answer(frame.body)))
+                answer = await self._answer(frame.body)
+                if len(answer) > MAX_BYTES:
+                    answer = _failed(_UNKNOWN, f"koordgate's answer has {len(answer)} bytes, too many for NRI")
+                await self._send(Frame(PLUGIN, frame.stream, RESPONSE, answer))
             elif (frame.connection, frame.kind) == (RUNTIME, RESPONSE):
                 self._registered(frame.body)
             else:
@@ -187,9 +206,9 @@ class _Connection:
             return messages.make("SynchronizeResponse", more=True)
         all_of_it = tuple(self._sandboxes), tuple(self._containers)
         self._parts, self._sandboxes, self._containers = 0, [], []
-        return messages.make(
-            "SynchronizeResponse", update=messages.updates(await self._plugin.synchronized(*all_of_it))
-        )
+        updates = await self._plugin.synchronized(*all_of_it)
+        self._told = True
+        return messages.make("SynchronizeResponse", update=messages.updates(updates))
 
     async def _create(self, payload: bytes) -> bytes:
         asked = messages.read("ContainerRequest", payload)

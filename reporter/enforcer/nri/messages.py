@@ -8,15 +8,17 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
+from allocator.request.cpus import QOS_LABEL
 from allocator.vocabulary import cputopology
+from allocator.vocabulary.names import LIMITS, is_allocation_annotation
 from reporter import protobuf
 from reporter.enforcer.model import Container, Edits, Mount, Sandbox, Update
 from reporter.protobuf import BOOL, BYTES, INT32, INT64, TEXTS, UINT32, Field, MessageType
 
 PACKAGE: Final = "nri.pkg.api.v1alpha1"
 _STOPPED: Final = 4  # of ContainerState
-# An author's own annotations may have 256 KiB a Pod, and decide nothing.
-_DOMAINS: Final = ("koordinator.sh", "koordgate.io", "kubernetes.io", "nvidia.com")
+# What else an author writes decides nothing, and may have a megabyte a container: all of a node is in memory at once.
+_VARIABLES: Final = ("ACTIVE_OOM_KILLER", "CUDA_", "GPU_CORE_", "LD_PRELOAD", "NVIDIA_VISIBLE_", "RECORD_KERNEL_")
 
 _POD: Final = Field("pod", 1, "PodSandbox")
 _CONTAINER: Final = Field("container", 2, "Container")
@@ -132,8 +134,10 @@ def sandbox(pod: Any) -> Sandbox:
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
-        labels=dict(pod.labels),
-        annotations={key: value for key, value in pod.annotations.items() if key.partition("/")[0].endswith(_DOMAINS)},
+        labels={QOS_LABEL: pod.labels[QOS_LABEL]} if QOS_LABEL in pod.labels else {},
+        annotations={
+            key: value for key, value in pod.annotations.items() if key == LIMITS or is_allocation_annotation(key)
+        },
         cgroup=pod.linux.cgroup_parent,
         handler=pod.runtime_handler,
     )
@@ -146,7 +150,7 @@ def container(found: Any) -> Container:
         id=found.id,
         sandbox=found.pod_sandbox_id,
         name=found.name,
-        environment=dict(_variable(one) for one in found.env),
+        environment=dict(_variable(one) for one in found.env if one.startswith(_VARIABLES)),
         mounts=tuple(one.destination for one in found.mounts),
         cdi=tuple(one.name for one in found.CDI_devices),
         cpus=listed(cpu.cpus),

@@ -25,10 +25,11 @@ from nri_runtime import (
     pod,
 )
 
+from reporter.enforcer.limits import _OF_HAMI, _OF_MPS, _SWITCHES
 from reporter.enforcer.model import Container, Edits, Mount, Sandbox, Update
 from reporter.enforcer.nri import messages
 from reporter.enforcer.nri.connection import NriError, RefusedError, serve
-from reporter.enforcer.nri.frames import PLUGIN, REQUEST, RESPONSE, Frame, encode
+from reporter.enforcer.nri.frames import MAX_BYTES, PLUGIN, REQUEST, RESPONSE, Frame, encode
 
 FIVE = 0b11111
 
@@ -119,7 +120,7 @@ async def there(runtime: Runtime, serving: asyncio.Task[None], plugin: Recorder)
 async def test_it_registers_last_of_all_and_is_told_the_node(runtime, serving, plugin) -> None:
     plugin.updates = (Update("p-main", 0b1010, 0b1), Update("p-side", 0))
     found = await runtime.registered(
-        pods=[pod(labels={"a": "b"}, annotations={"x.koordgate.io/y": "z"}, runtime_handler="nvidia")],
+        pods=[pod(annotations={"koordgate.io/limits": "require"}, runtime_handler="nvidia")],
         containers=[container(), container("ended", state=4)],
     )
 
@@ -128,7 +129,7 @@ async def test_it_registers_last_of_all_and_is_told_the_node(runtime, serving, p
     (name, runtime_name, seconds), (_, sandboxes, containers) = plugin.calls
     assert (name, runtime_name, seconds) == ("configured", "containerd v2.4.2", 2.0)
     assert sandboxes == (
-        Sandbox("sandbox-p", "uid-p", "ns", "p", {"a": "b"}, {"x.koordgate.io/y": "z"}, handler="nvidia"),
+        Sandbox("sandbox-p", "uid-p", "ns", "p", {}, {"koordgate.io/limits": "require"}, handler="nvidia"),
     )
     assert [one.id for one in containers] == ["p-main"], "the runtime would refuse to update what has ended"
     (update,) = found.synchronized.update
@@ -171,7 +172,7 @@ async def test_a_container_is_edited_as_decided(there, plugin) -> None:
         CREATE,
         pod=pod(linux={"cgroup_parent": "/kubepods/podx"}),
         container=container(
-            env=["A=1", "B=x=y", "A=2", "BARE"],
+            env=["CUDA_A=1", "CUDA_B=x=y", "CUDA_A=2", "CUDA_BARE"],
             mounts=[{"destination": "/etc/hosts", "type": "bind", "source": "/x"}],
             linux={"resources": {"cpu": {"cpus": "0-4", "mems": "0"}}, "cgroups_path": "/c"},
             CDI_devices=[{"name": "vendor.com/nic=1"}],
@@ -185,7 +186,7 @@ async def test_a_container_is_edited_as_decided(there, plugin) -> None:
         "p-main",
         "sandbox-p",
         "main",
-        {"A": "2", "B": "x=y", "BARE": ""},
+        {"CUDA_A": "2", "CUDA_B": "x=y", "CUDA_BARE": ""},
         ("/etc/hosts",),
         ("vendor.com/nic=1",),
         FIVE,
@@ -259,18 +260,44 @@ async def test_a_call_that_cannot_be_read_is_an_error_and_the_next_one_is_answer
     await there.call(CREATE, pod=pod(), container=container())
 
 
-async def test_200_kb_of_a_tenants_annotations_are_not_kept(there, plugin) -> None:
+async def test_what_a_tenant_may_write_is_not_kept_unless_it_counts(there, plugin) -> None:
     ours = {
         "visible-devices.koordgate.io/main": "GPU-1",
+        "nri.koordgate.io/main": "GPU-1",
+        "gpu-core-limit.koordgate.io/main": "10",
         "scheduling.koordinator.sh/resource-status": "{}",
-        "nvidia.com/container.main.gpu-memory.limit": "1Gi",
+        "koordgate.io/limits": "require",
+        "nvidia.com/container.main.gpus.devices": "GPU-1",
     }
-    theirs = {f"team.example/{number}": "x" * 2000 for number in range(100)}
+    theirs = {f"{domain}/{number}": "x" * 20 for domain in ("team.example", "koordgate.io") for number in range(5000)}
+    variables = dict.fromkeys((*_SWITCHES, *_OF_HAMI, _OF_MPS, "LD_PRELOAD", "NVIDIA_VISIBLE_DEVICES"), "1")
+    others = [f"MINE_{number}=x" for number in range(50_000)]
+    labels = {"koordinator.sh/qosClass": "LSR"}
 
-    await there.call(CREATE, pod=pod(annotations={**ours, **theirs}), container=container())
+    await there.call(
+        CREATE,
+        pod=pod(annotations={**ours, **theirs}, labels={**labels, **dict.fromkeys(theirs, "x")}),
+        container=container(env=[*others, *(f"{name}=1" for name in variables)]),
+    )
 
-    ((_, sandbox, _),) = plugin.calls
-    assert sandbox.annotations == ours
+    ((_, sandbox, found),) = plugin.calls
+    assert (sandbox.annotations, sandbox.labels, found.environment) == (ours, labels, variables)
+
+
+async def test_an_answer_that_is_too_long_for_nri_is_an_error_and_the_next_one_is_answered(there, plugin) -> None:
+    plugin.edits = Edits(environment={"LD_PRELOAD": "x" * MAX_BYTES})
+    with pytest.raises(CallError, match=r"koordgate's answer has [0-9]+ bytes, too many for NRI"):
+        await there.call(CREATE, pod=pod(), container=container())
+    plugin.edits = Edits()
+    await there.call(CREATE, pod=pod(), container=container())
+
+
+async def test_a_runtime_that_ends_before_it_has_told_what_runs_is_told_with_what_to_do(runtime, serving) -> None:
+    found = await runtime.connected()
+    found.writer.transport.abort()
+
+    with pytest.raises(NriError, match=r"before it had told what runs.*delete the Pods"):
+        await serving
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,19 @@ async def test_a_runtime_that_was_restarted_is_found_at_its_new_socket(bench, ru
         await bench.says(lambda state: not state.problems)
 
 
+async def test_one_that_the_runtime_does_not_tell_what_runs_is_not_registered_and_says_so(bench) -> None:
+    bench.tell()
+    bench.task = asyncio.create_task(process.run(settings.parse(bench.text), bench.node, bench.until))
+    for _ in range(2):  # At the second try it holds the lock, and has told what the first has come to.
+        there = await bench.runtime.connected()
+        await there.accept(tells=False)
+        await bench.says(lambda state: state.runtime)
+        reading = EnforcerFiles(bench.folder, Enforcement()).read()
+        assert (held(bench.folder), reading.registered) == (True, False)
+        there.writer.transport.abort()
+        await bench.says(lambda state: any("before it had told what runs" in one for one in state.problems))
+
+
 async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_its_connection(bench, caplog) -> None:
     bench.tell()
     first = await bench.start()
