@@ -281,7 +281,7 @@ def test_cores_that_were_not_asked_for_are_not_limited_and_less_than_a_percent_i
             assert "container b has less than 1 % of a card's cores" in told or not refused
 
 
-@pytest.mark.parametrize(("provider", "most"), [(TOOLKIT, 63), (FRACTIONS, 34), (LimitProvider.MPS, 63)])
+@pytest.mark.parametrize(("provider", "most"), [(TOOLKIT, 63), (FRACTIONS, 34), (LimitProvider.MPS, 53)])
 def test_the_keys_of_annotations_are_no_longer_than_kubernetes_allows(provider: LimitProvider, most: int) -> None:
     made = written(provider, name="a" * most)
     assert isinstance(made, dict)

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Self
 
+from grpclib.exceptions import GRPCError
 from node import images, machine
+from node.cri import Cri
 
 from localplane.admin import JsonObject
 from localplane.binaries import Binaries
@@ -120,12 +122,12 @@ class Containerd:
         return done.stdout
 
     async def _ready(self) -> bool:
+        # Its plugin for the CRI is listed a moment before it answers, and a kubelet that comes in between ends.
         try:
-            await self.ctr("version")
-            plugins = await self.ctr("plugins", "list")
-        except RuntimeError:
+            async with Cri(self.socket) as cri:
+                return bool(await cri.runtime())
+        except (GRPCError, OSError):
             return False
-        return any(row.split()[:2] == ["io.containerd.grpc.v1", "cri"] for row in plugins.splitlines() if row.strip())
 
     def _configure(self, default: str = "runc") -> None:
         self.configuration.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from reporter import protobuf
 from reporter.protobuf import UINT32, Field
 
 _TABLE = {
+    "VersionRequest": (Field("version", 1),),
+    "VersionResponse": (Field("runtime_name", 2),),
     "SandboxMetadata": (Field("name", 1), Field("uid", 2), Field("namespace", 3), Field("attempt", 4, UINT32)),
     "LinuxSandbox": (Field("cgroup_parent", 1),),
     "SandboxConfig": (
@@ -54,6 +56,11 @@ class Cri:
 
     async def __aexit__(self, *exc: object) -> None:
         self._channel.close()
+
+    async def runtime(self) -> str:
+        """The name of the runtime."""
+        name: str = (await self._call("Version", "VersionRequest", "VersionResponse")).runtime_name
+        return name
 
     async def run_sandbox(self, name: str) -> str:
         """Start a sandbox on the host's network; returns its id."""
