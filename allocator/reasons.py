@@ -339,8 +339,8 @@ def _leaving(request: PodRequest, node: NodeSnapshot, standing: Mapping[str, Pod
         victims = end.value
     if victims:
         priority = max(standing[uid].priority for uid in victims)
-        pods = f"{len(victims)} Pods" if len(victims) > 1 else "one Pod"
-        yield Change(ChangeKind.PODS, f"wait until {pods} on it end", victims, priority)
+        pods = f"{len(victims)} Pods on it end" if len(victims) > 1 else "one Pod on it ends"
+        yield Change(ChangeKind.PODS, f"wait until {pods}", victims, priority)
 
 
 _MAX_DEVICES: Final = 8

@@ -17,6 +17,7 @@ from koordgate.topics import TOPICS
 _PROGRAM: Final = "koordgate"
 _CONSOLE: Final = ("rich", "shtab")  # of the extra of this name, which servers do without
 _UNUSABLE: Final = 2
+_INTERRUPTED: Final = 130  # 128 and the signal, as a shell reports it
 _PLUGIN: Final = "kubectl-koordgate"  # kubectl runs it for `kubectl koordgate`
 _WIDTH: Final = 80  # columns of help at most
 _CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")  # argparse's words
@@ -125,8 +126,12 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `koordgate ARGV`; returns the exit status."""
-    command, read = parse(sys.argv[1:] if argv is None else argv)
-    return command.run(read)
+    try:
+        command, read = parse(sys.argv[1:] if argv is None else argv)
+        return command.run(read)
+    except KeyboardInterrupt:  # while a command is imported; a command that runs reports it itself
+        sys.stderr.write(f"{program()}: interrupted\n")
+        return _INTERRUPTED
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, argparse.Namespace]:

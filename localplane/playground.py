@@ -58,16 +58,18 @@ TRY: Final = (
 )
 _DEVICES: Final = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 _NEEDS: Final = """\
-The playground is a Kubernetes control plane of {version} on this machine, with koordgate installed.
-It has no container runtime: Pods are placed and are said to run, and no container does.
-It takes 2 GiB of memory, starts in about a minute, and ends with Ctrl-C, without leaving anything.
+The playground is a Kubernetes control plane of {version} on this machine, with
+koordgate installed. It has no container runtime: Pods are placed and are said
+to run, and no container does. It takes 2 GiB of memory and starts in about a
+minute. Ctrl-C ends it, and nothing is left.
 """
 _FIRST: Final = """\
 The first time, {programs} are built from source, into {folder}:
   time     5 to 20 minutes, by the number of processors
   disk     6 GiB, of which 5 GiB are Go's caches (go clean -cache -modcache empties these)
   memory   4 GiB
-  needs    Go 1.26 or newer, which is fetched as a Python package if there is none; the Go module proxy; no C compiler
+  needs    Go 1.26 or newer, which is fetched as a Python package if there is
+           none; the Go module proxy; no C compiler
 """
 
 
@@ -138,12 +140,11 @@ def guide(kubeconfig: Path, binaries: Binaries) -> Iterator[str]:
     """The lines that say how to use it."""
     yield "In another terminal:"
     yield f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}"
-    beside = [Path(sys.executable).parent]
+    beside = [str(Path(sys.executable).parent)]
     if "kubectl" in binaries.paths:
-        beside.append(binaries["kubectl"].parent)
-    paths = os.environ.get("PATH", "").split(os.pathsep)
-    if lacking := [str(folder) for folder in beside if str(folder) not in paths]:
-        yield f'  export PATH={shlex.quote(os.pathsep.join(lacking))}:"$PATH"'
+        beside.append(str(binaries["kubectl"].parent))
+    # The PATH of this terminal says nothing of the other one's.
+    yield f'  export PATH={shlex.quote(os.pathsep.join(beside))}:"$PATH"'
     yield ""
     yield "Namespaces:"
     width = max(len(tenant.namespace) for tenant in TENANTS)

@@ -1,4 +1,4 @@
-"""What `koordgate adopt` prints: tables of at most 100 columns."""
+"""What `koordgate adopt` prints: tables of at most 100 columns, and no wider than the terminal."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +19,10 @@ _REPORTER: Final = {"none": "no reporter", "not ready": "its reporter is not rea
 
 
 def _table(columns: Sequence[tuple[str, int]], rows: Iterable[Sequence[str | Sequence[str]]]) -> Table:
-    """A table whose columns have these widths, beside the space between them; a cell is a line, or several."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, width=_WIDTH)
+    """A table whose columns have at most these widths, beside the space between; a cell is a line, or several."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for header, width in columns:
-        table.add_column(header, overflow="fold", width=width)
+        table.add_column(header, overflow="fold", max_width=width)
     for row in rows:
         cells = ([cell] if isinstance(cell, str) else cell for cell in row)
         table.add_row(*(Text("\n".join(map(printable, filter(None, lines))) or "-") for lines in cells))

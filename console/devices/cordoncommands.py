@@ -363,7 +363,7 @@ def _show_marked(marked: Marked, types: DeviceTypes, *, cordon: bool, dry_run: b
     name = f"{device.type} {device.minor} {device.id}" if device else f"{marked.identity} ({GONE})"
     done, after = ("is cordoned", "it takes no new Pods") if cordon else ("is not cordoned", "it takes new Pods")
     if not marked.changed:
-        done += " already" if cordon else " anyway"
+        done = "is cordoned already" if cordon else "was not cordoned"
     elif dry_run:
         done, dry = "would be cordoned" if cordon else "would be uncordoned", " (dry run: nothing is written)"
         after = after.replace("takes", "would take")

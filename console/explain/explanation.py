@@ -20,7 +20,7 @@ from allocator.vocabulary.holdings import Holding, Share
 from allocator.vocabulary.names import DEFAULT_SCHEDULER, GANG_GATE, Mode
 from console.cluster import mapping
 from console.devicewords import adopted
-from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, detail, judge, remedies
+from console.explain.nodes import NodeDetail, NodeVerdict, WayToFit, closed_to, detail, judge, remedies
 from console.explain.scene import Scene, conditions
 from console.simulator import words
 from webhook.view.nodereport import Availability, DeviceReport, node_report
@@ -237,7 +237,7 @@ class Whereabouts:
 
     node: str
     holding: Holding | None  # what it holds there; None if that is not known
-    order: Sequence[Rival]  # nodes that could hold it now, the best first
+    order: Sequence[Rival]  # nodes that could hold it now and whose conditions it meets, the best first
     own: Rival | None  # its node among them; None if the node could not hold it now
     why_not: str  # why not
     placed: Placement | None  # what `place()` would choose on its node now; None if nothing
@@ -272,7 +272,8 @@ def standing(scene: Scene) -> Whereabouts | None:
     without = ranking.snapshot(node)
     holding = annotated_holding(view.compared(given), without.devices, 0, without.own_cpus)
     devices = {one.id: one for one in node_report(without, scene.types).devices}
-    names = sorted(view.nodes.known())
+    closed = {one["metadata"]["name"] for one in scene.nodes if closed_to(scene, one)} - {node}
+    names = sorted(name for name in view.nodes.known() if name not in closed)
     levels = ranking.standing(info, names)
     parts = ranking.parts(info, names)
     order = sorted((Rival(name, level, parts[name]) for name, level in levels.items()), key=_place)

@@ -77,9 +77,19 @@ class NodeDetail:
 
 
 def judge(scene: Scene) -> list[NodeVerdict]:
-    """Let each node judge the Pod; those that can hold it first, then the nearest first, equal ones by name."""
+    """Let each node judge the Pod; those that can hold it first, then the nearest first, equal ones by name.
+
+    Nodes that the Pod's own selection excludes come last: its author wants another one.
+    """
     found = [_judge(scene, node) for node in scene.nodes]
-    return sorted(found, key=lambda one: (not one.fits, one.permanent, one.lack, one.name))
+    about = {node["metadata"]["name"]: node["metadata"].get("labels") or {} for node in scene.nodes}
+    excluded = {name for name, labels in about.items() if not may_land(scene.pod["spec"], name, labels)}
+    return sorted(found, key=lambda one: (not one.fits, one.name in excluded, one.permanent, one.lack, one.name))
+
+
+def closed_to(scene: Scene, node: Mapping[str, Any]) -> str | None:
+    """The condition of a node (a cordon, a taint, a label) that keeps the Pod away; None if none does."""
+    return why_not(scene.pod["spec"], _OPEN, candidate(node, {}), _OPEN)
 
 
 def _judge(scene: Scene, node: Mapping[str, Any]) -> NodeVerdict:
@@ -93,8 +103,7 @@ def _judge(scene: Scene, node: Mapping[str, Any]) -> NodeVerdict:
     except BadQuantityError as error:
         text = f"{error}; correct it"
         return NodeVerdict(name, (Reason("kube-scheduler", text, text),), FULL, permanent=True)
-    closed = why_not(spec, _OPEN, has, _OPEN)
-    if closed:
+    if closed := closed_to(scene, node):
         reasons.append(Reason("kube-scheduler", closed, closed))
         far += FULL
     outcome: Placement | Refusal | None = None

@@ -1,8 +1,10 @@
 """What `koordgate adopt` prints: findings in, lines out."""
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from allocator.vocabulary.names import Mode
 from console import terminal
@@ -58,6 +60,20 @@ def test_no_control_character_is_printed_and_long_text_goes_on_in_its_column(
     assert max(map(len, told.splitlines())) <= 100
     assert [line.split() for line in told.splitlines() if "?" in line] == [["1", "needed", "a?[2J"], ["-", "b?c"]]
     assert told.count("n" * 19) == told.count("\n" + "s" * 29) + 1 == 3
+
+
+def test_nothing_is_cut_off_where_the_terminal_is_narrow() -> None:
+    step = AdoptStep(1, "title " * 15 + "titled", False, ("need " * 20 + "needed",), "koordgate " * 9 + "called")
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    for table in check_tables(ClusterFindings((node("n" * 63),), (), {"s" * 63: Mode.OFF}), [step]):
+        console.print(table)
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    words = out.getvalue().split()
+    assert [words.count(word) for word in ("titled", "needed", "called")] == [1, 2, 1]  # "needed" is a state as well
+    assert words.count("title") == 15
+    folded = ["".join(word for word in words if not word.strip(letter)) for letter in "ns"]
+    assert folded == ["n" * 63, "s" * 63]
 
 
 def report(**about: Any) -> NamespaceReport:

@@ -389,7 +389,7 @@ def test_less_of_a_second_type_is_offered_where_the_first_one_suffices() -> None
 def test_the_fewest_pods_of_the_lowest_priority_are_named() -> None:
     there = node(FREE, USED, holdings=[holding("low", part(FREE, 10)), holding("high", part(USED, 10))])
     (change,) = found(asking(WHOLE), there, low=1, high=9)[ChangeKind.PODS]
-    assert change == Change(ChangeKind.PODS, "wait until one Pod on it end", ("low",), 1)
+    assert change == Change(ChangeKind.PODS, "wait until one Pod on it ends", ("low",), 1)
 
 
 def test_a_pod_of_the_highest_priority_may_be_waited_for_and_a_change_without_pods_has_none() -> None:
@@ -403,7 +403,7 @@ def test_a_pod_of_the_highest_priority_may_be_waited_for_and_a_change_without_po
             (),
             0,
         ),
-        Change(ChangeKind.PODS, "wait until one Pod on it end", ("system",), highest),
+        Change(ChangeKind.PODS, "wait until one Pod on it ends", ("system",), highest),
     ]
 
 

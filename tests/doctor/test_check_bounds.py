@@ -409,7 +409,7 @@ def test_each_quota_that_names_devices_needs_its_mirror() -> None:
     ]
     assert told("quotas") == [(Level.OK, "all quotas that name devices have their mirrors (1)")]
     cluster["quotas"] = [quota("cpus", {"requests.cpu": "4"})]
-    assert told("quotas", cluster) == [(Level.OK, "no quota names devices")]
+    assert told("quotas", cluster) == [(Level.OK, "no quota names a resource that translation removes")]
 
 
 def test_rights_are_judged_account_by_account() -> None:

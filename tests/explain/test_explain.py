@@ -70,7 +70,7 @@ def test_all_conditions_are_needed_and_of_the_changes_of_devices_one_is_enough(a
     assert lines[begins + 1 : begins + 3] == needed
     assert lines[begins + 3].startswith("What is needed besides")
     assert [line for line in lines if "one of these is enough" in line] in ([], [lines[begins + 3]])
-    assert "wait until one Pod on it end: team/other" in "".join(lines[begins + 4 :])
+    assert "wait until one Pod on it ends: team/other" in "".join(lines[begins + 4 :])
 
 
 def test_where_no_change_helps_the_conditions_are_not_said_to_suffice(ask) -> None:
@@ -91,7 +91,7 @@ def test_the_nearest_node_is_the_one_with_the_least_lack_and_its_cards_say_who_h
     assert "Node near (the nearest)\n" in answer.out
     free = "core 50 %, memory 40 GiB (50 %) free, core 100 %, memory 80 GiB (100 %) asked"
     assert f"gpu 0 GPU-near-0: {free}; held by team/small" in answer.out
-    assert "wait until one Pod on it end: team/small (priority 0); nobody is evicted for this Pod" in answer.out
+    assert "wait until one Pod on it ends: team/small (priority 0); nobody is evicted for this Pod" in answer.out
 
 
 def priority_class(name: str, value: Any, **about: Any) -> Raw:
@@ -183,6 +183,15 @@ def test_a_node_that_is_too_small_by_itself_is_not_the_nearest(ask: Callable[...
     nodes[0]["status"]["allocatable"]["cpu"] = "7"
     answer = ask(*nodes, full, gpu_pod(limits={**GPU, "cpu": "8"}))
     assert answer.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is z: ")
+
+
+def test_a_node_that_the_pods_own_selection_excludes_is_not_the_nearest(ask: Callable[..., Answer]) -> None:
+    near = asyncio.run(bound("other", "z", *node("z", 1)))
+    nodes = [*node("a", 2), *node("z", 1, labels={"zone": "b"})]
+    answer = ask(*nodes, near, asyncio.run(waiting(nodeSelector={"zone": "b"})))
+    assert answer.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is z: ")
+    beyond = ask(*nodes, asyncio.run(waiting(limits={"nvidia.com/gpu": "2"}, nodeSelector={"zone": "b"})))
+    assert beyond.first.startswith("Pod team/mine fits on none of 2 nodes; the nearest is z: ")
 
 
 def test_memory_is_read_in_gib_and_asked_for_in_amounts_that_a_person_can_type(ask: Callable[..., Answer]) -> None:

@@ -308,6 +308,9 @@ def test_how_a_pods_node_compares_is_told(ask: Ask) -> None:
     assert best.first == ("Pod team/mine is on n1: it holds gpu 0, and this is the best of 2 nodes that could hold it.")
     worse = ask(packs, *node("n2", 1), *node("n1", 2), *node("n3", 1), mine)
     assert worse.first == ("Pod team/mine is on n1: it holds gpu 0; now 2 of 3 nodes would come before it, n2 first.")
+    elsewhere = [*node("n2", 1, unschedulable=True), *node("n1", 2, unschedulable=True), *node("n3", 1)]
+    fewer = ask(packs, *elsewhere, mine)
+    assert fewer.first == ("Pod team/mine is on n1: it holds gpu 0; now 1 of 2 nodes would come before it, n3 first.")
     full = [{**one, "spec": {"devices": []}} if one["kind"] == "Device" else one for one in node("n1", 2)]
     told = ask(*full, *node("n2", 1), mine).first
     assert told.startswith("Pod team/mine is on n1: it holds gpu 0; the node could not give it that again now: ")

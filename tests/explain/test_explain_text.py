@@ -47,7 +47,7 @@ core 100 %, memory 80 GiB (100 %)
 
 What would make it fit on near, one of these is enough
   - main: ask for 1 x (core 100 %, memory 100 %) instead of 2 x (core 100 %, memory 100 %)
-  - wait until one Pod on it end: team/small (priority 0); nobody is evicted for this Pod, whose priority is 0: give \
+  - wait until one Pod on it ends: team/small (priority 0); nobody is evicted for this Pod, whose priority is 0: give \
 it one above 0 (priorityClassName)
 """
 STANDS = """\

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from koordgate import cli
 from koordgate.cli import GROUPS, SERVERS, Command, commands, load, main, names, parser_of
 from koordgate.topics import REQUESTS, TOPICS
 from localplane.replicas import this_koordgate
@@ -52,6 +53,17 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"koordgate {version('koordgate')}\n"
     assert main(["version"]) == 0
     assert capsys.readouterr().out == f"koordgate {version('koordgate')}\n"
+
+
+def test_an_interrupt_while_a_command_is_imported_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> Command:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "load", interrupted)
+    assert main(["top"]) == 130
+    assert capsys.readouterr() == ("", "koordgate: interrupted\n")
 
 
 @pytest.mark.parametrize("wrong", ["tpo", "", "Top", "--nothing", "webhook"])

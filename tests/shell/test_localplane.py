@@ -1,6 +1,7 @@
 """The local control plane before it runs: what is said of its build, and how the playground is used."""
 
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,12 +75,13 @@ def test_the_playground_says_what_it_takes_before_anything_is_built(
         assert said in told[0]
 
 
-def test_the_guide_names_the_kubeconfig_the_tenants_and_what_is_not_on_the_path(
+def test_the_guide_names_the_kubeconfig_the_tenants_and_the_path_whatever_this_terminal_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin")
+    own = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", f"{own}:/cache/bin")
     lines = list(guide(Path("/tmp/a folder/admin.yaml"), Binaries({"kubectl": Path("/cache/bin/kubectl")})))
     assert lines[1] == "  export KUBECONFIG='/tmp/a folder/admin.yaml'"
-    assert lines[2].endswith(':/cache/bin:"$PATH"')
+    assert lines[2] == f'  export PATH={own}:/cache/bin:"$PATH"'
     assert [name for name in (tenant.namespace for tenant in TENANTS) if f"  {name} " not in "\n".join(lines)] == []
     assert [command for command, _ in TRY if f"  {command} " not in "\n".join(lines)] == []

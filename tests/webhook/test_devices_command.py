@@ -271,8 +271,8 @@ async def test_a_cordoned_card_takes_nothing_new_and_its_pods_are_listed(cluster
     ("words", "stands", "told"),
     [
         (("cordon", "n1/GPU-0"), "GPU-0,GPU-1", "is cordoned already"),
-        (("uncordon", "n1/GPU-0"), "GPU-1", "is not cordoned anyway"),
-        (("uncordon", "n1/GPU-0"), None, "is not cordoned anyway"),
+        (("uncordon", "n1/GPU-0"), "GPU-1", "was not cordoned"),
+        (("uncordon", "n1/GPU-0"), None, "was not cordoned"),
     ],
     ids=["cordon", "uncordon beside another", "uncordon where nothing is"],
 )
@@ -638,11 +638,11 @@ async def test_what_becomes_of_a_device_is_told_step_by_step(pods: FakeKube, cli
         ("cordon n1/GPU-1 --dry-run", f"n1: gpu 1 GPU-1 {WOULD_BE}\n{NOBODY}"),
         (
             "uncordon n1/GPU-1",
-            f"n1: gpu 1 GPU-1 is not cordoned anyway; it still takes no new Pods: XID: 79\n{NOBODY}",
+            f"n1: gpu 1 GPU-1 was not cordoned; it still takes no new Pods: XID: 79\n{NOBODY}",
         ),
         ("uncordon n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 would be uncordoned; it would take new Pods{DRY}\n{BOTH}"),
         ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 is not cordoned; it takes new Pods\n{BOTH}"),
-        ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 is not cordoned anyway; it takes new Pods\n{BOTH}"),
+        ("uncordon n1/GPU-0", f"n1: gpu 0 GPU-0 was not cordoned; it takes new Pods\n{BOTH}"),
         ("cordon n2/GPU-idle", f"n2: gpu 0 GPU-idle is cordoned; it takes no new Pods\n{NOBODY}"),
         ("drain n1/GPU-0 --dry-run=client", f"n1: gpu 0 GPU-0 {WOULD_BE}\n{BOTH}{WOULD}"),
         ("drain n1/GPU-0 --dry-run", f"n1: gpu 0 GPU-0 {WOULD_BE}\n{BOTH}{WOULD}"),

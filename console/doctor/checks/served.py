@@ -360,7 +360,7 @@ def quotas(snapshot: Snapshot) -> Iterator[Finding]:
     elif covered:
         yield ok(f"all quotas that name devices have their mirrors ({covered})")
     else:
-        yield ok("no quota names devices")
+        yield ok("no quota names a resource that translation removes")
 
 
 def _serves(mirror: Quota, quota: Quota, limits: Mapping[str, int]) -> bool:
