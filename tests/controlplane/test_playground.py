@@ -69,7 +69,7 @@ async def test_the_first_hour_runs_in_the_playground_as_it_is_written(played: Pl
         assert command in script, f"{command} is printed by the playground, and not in {FIRST_HOUR}"
     for seen in (
         "legacy/classifier (hami)",
-        "Pod train/next fits on none of 4 nodes",
+        "Pod train/next fits on none of 4 nodes; the nearest is h200-1: only 1 of 2 whole GPUs is free.",
         "pod/next condition met",
         "h100-1: no Pod holds GPU-54dc7651",
         "exceeded quota: cards",
