@@ -35,8 +35,8 @@ class _KnownSandbox:
     told: Sandbox
     pod: Pod
     containers: dict[str, "_Known"] = field(default_factory=dict)  # by name: no two of a name exist at once
-    # the names of those that had CPUs for which the kubelet does not account, and that have not started since
-    doubted: set[str] = field(default_factory=set)
+    # those that had CPUs for which the kubelet has not accounted, and that have not started, since: name to these CPUs
+    doubted: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class Mirror:
         if record is None:
             return Answer()
         record.started = True
-        record.sandbox.doubted.discard(container.name)
+        record.sandbox.doubted.pop(container.name, None)
         if facts is None:
             return Answer()
         limiter, own = limits.running(record.sandbox.told, container, facts, self._rules)
@@ -218,6 +218,10 @@ class Mirror:
         """Take over the facts; returns who has to make room if anything has changed, and what it had."""
         if self._told.facts is not facts.cpus and self._told.facts != facts.cpus:
             self._told, self._settled = read_facts(facts.cpus), False
+            for sandbox in self._sandboxes.values():
+                for name, cpus in tuple(sandbox.doubted.items()):
+                    if cpus == self._told.kubelet.default:
+                        del sandbox.doubted[name]
             # That is what the reporter may have given them meanwhile.
             for record, cpus in self._each(self._told.without(self._own)):
                 record.most |= cpus
@@ -256,10 +260,8 @@ class Mirror:
             return container.cpus != 0
         default = container.cpus in {0, kubelet.default}
         if default or record.sandbox.pod.qos_class is KubernetesQos.GUARANTEED or record.name in doubted:
-            foreign = record.name in doubted and not default
-            doubted.discard(record.name)
-            return foreign
-        doubted.add(record.name)
+            return doubted.pop(record.name, 0) != 0 and not default
+        doubted[record.name] = container.cpus
         return False
 
 

@@ -25,7 +25,7 @@ from reporter.enforcer.exchanged import FactsReader, StateWriter, only_one, wait
 from reporter.enforcer.limits import Rules, decided
 from reporter.enforcer.mirror import Mirror
 from reporter.enforcer.model import Answer, CardLimit, Container, Edits, MpsShare, Sandbox, Update
-from reporter.enforcer.nri.connection import NriError, RefusedError, serve
+from reporter.enforcer.nri.connection import NriError, RefusedError, UntoldError, serve
 from reporter.exchange import CardState, Facts, Remark, State
 from reporter.settings import ReporterSettings
 
@@ -38,6 +38,8 @@ _LOOKED_S: Final = 0.6  # that a container waits for a look, which takes half a 
 _FIRST_LOOK_S: Final = 3.0
 _FACTS_S: Final = 5.0
 _FIRST_S, _LONGEST_S = 0.2, 3.0
+# containerd may panic over what it is to tell (NRI 0.12, plugin.synchronize): it must work between our attempts.
+_UNTOLD_S, _LONGEST_UNTOLD_S = 5.0, 300.0
 _ANOTHER: Final = "another enforcer is registered on this node: this one waits until that process has ended"
 _NOT_YET: Final = "it has not registered with the container runtime yet"
 
@@ -341,7 +343,7 @@ def _missing(kept: Mapping[str, Mapping[str, CardState]]) -> dict[str, dict[str,
 
 async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: asyncio.Event) -> None:
     """Register, and register anew whenever the connection has ended, until the event is set."""
-    backoff = Backoff(_FIRST_S, _LONGEST_S)
+    backoff, untold = Backoff(_FIRST_S, _LONGEST_S), Backoff(_UNTOLD_S, _LONGEST_UNTOLD_S)
     while not until.is_set():
         enforcer.again.clear()
         ending = asyncio.create_task(_ends_with(until, enforcer.again))
@@ -354,10 +356,12 @@ async def stay_registered(enforcer: Enforcer, socket: str, folder: Path, until: 
         except (NriError, OSError) as error:
             if enforcer.registered:
                 backoff.reset()
+                untold.reset()
             enforcer.away(str(error))
+            seconds = (untold if isinstance(error, UntoldError) else backoff).failed()
         finally:
             ending.cancel()
-        await wait(until, backoff.failed())
+        await wait(until, seconds)
 
 
 async def _ends_with(until: asyncio.Event, connection: asyncio.Event) -> None:

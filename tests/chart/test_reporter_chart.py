@@ -370,11 +370,12 @@ def test_its_own_namespace_is_never_closed(render: Render) -> None:
         ({"limits": {"provider": "cgroup"}}, "set enforcement.enabled"),
         ({"devices": {"delivery": "nri"}}, "set enforcement.enabled"),
         ({"devices": {"closed": True}}, "set enforcement.enabled"),
+        (ENFORCING | {"reporter": {"enabled": False}}, "set reporter.enabled to true"),
         (ENFORCING | {"limits": {"provider": "cgroup"}, "reporter": {"enabled": False}}, "reporter.enabled to true"),
         (ENFORCING | {"limits": {"provider": "HAMi-core"}}, "state its path as enforcement.hamiCore.library"),
         (ENFORCING | {"limits": {"provider": "mps"}}, "state its pipe directory as enforcement.mps.pipe"),
     ],
-    ids=["a provider", "a delivery", "closed", "no reporter", "no library", "no daemon"],
+    ids=["a provider", "a delivery", "closed", "alone", "no reporter", "no library", "no daemon"],
 )
 def test_what_only_the_enforcer_does_is_refused_without_it(render: Render, values: dict[str, Any], cure: str) -> None:
     with pytest.raises(ChartError, match=cure):

@@ -297,6 +297,15 @@ def test_under_the_static_policy_it_is_no_other_plugin_if(first, told, then, sta
     assert (answer.remarks, mirror.sets_cpus) == ((), True)
 
 
+def test_what_the_facts_have_explained_is_not_doubted_when_the_next_creation_is_ahead_of_them() -> None:
+    """As where a container that never starts is tried again while Guaranteed Pods come and go."""
+    mirror, pod, other = Mirror(RULES), sandbox(1), sandbox(2)
+    mirror.created(pod, container(pod, cpus="3"), STATIC)
+    mirror.created(other, container(other, cpus="3"), facts(static=True, default="3"))
+    answer = mirror.created(pod, container(pod, attempt=1, cpus="3-4"), facts(static=True, default="3"))
+    assert (answer.remarks, mirror.sets_cpus) == ((), True)
+
+
 # what exists already
 
 

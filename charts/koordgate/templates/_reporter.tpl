@@ -32,6 +32,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and (has $by (list "cgroup" "HAMi-core" "mps")) (not $enforcer) }}
 {{- fail (printf "limits.provider %s needs the enforcer: set enforcement.enabled and reporter.enabled to true, or limits.provider to another" $by) }}
 {{- end }}
+{{- if and .Values.enforcement.enabled (not .Values.reporter.enabled) }}
+{{- fail "enforcement.enabled needs the reporter, of whose Pods the enforcer is a part: set reporter.enabled to true, or enforcement.enabled to false" }}
+{{- end }}
 {{- if and (eq .Values.devices.delivery "nri") (not $enforcer) }}
 {{- fail "devices.delivery nri needs the enforcer: set enforcement.enabled and reporter.enabled to true, or devices.delivery to auto" }}
 {{- end }}

@@ -33,14 +33,18 @@ _STOP_SANDBOX, _REMOVE_SANDBOX, _CREATE, _START, _UPDATE, _STOP, _REMOVE = _ASKE
 _EVENTS: Final = sum(1 << one - 1 for one in _ASKED)
 _ENDED: Final = "the container runtime has ended the connection"
 _NOT_TOLD: Final = (
-    f"{_ENDED} before it had told what runs on the node: see its log. If that says that messages are too long, delete "
-    "the Pods whose containers have environments of a megabyte"
+    "before it had told what runs on the node: see its log. If that says that messages are too long, or panics in "
+    "synchronize, delete the Pods whose containers have environments of a megabyte"
 )
 _UNKNOWN, _INVALID, _UNIMPLEMENTED = 2, 3, 12  # codes of gRPC's
 
 
 class NriError(Exception):
     """The connection cannot be made, or has ended; the message says why."""
+
+
+class UntoldError(NriError):
+    """The connection has ended before the runtime had told what there is on the node, which it may not survive."""
 
 
 class RefusedError(Exception):
@@ -80,8 +84,9 @@ class Plugin(Protocol):
 async def serve(socket: str, name: str, index: str, plugin: Plugin, until: asyncio.Event) -> None:
     """Register a plugin, and answer the runtime's calls until the event is set; a call under way is answered first.
 
-    Raises NriError: nobody listens, the runtime refuses the plugin or ends the connection, or what it says cannot be
-    read. The connection is closed in any case.
+    Raises UntoldError: the connection ends before the runtime has told the node's state. NriError: nobody listens, the
+    runtime refuses the plugin or ends the connection, or what it says cannot be read. The connection is closed in any
+    case.
     """
     try:
         async with asyncio.timeout(_CONNECT_S):
@@ -89,12 +94,13 @@ async def serve(socket: str, name: str, index: str, plugin: Plugin, until: async
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or "no answer"
         raise NriError(f"{socket}: the container runtime's NRI does not answer ({reason})") from error
+    connection = _Connection(reader, writer, plugin)
     try:
-        await _Connection(reader, writer, plugin).serve(name, index, until)
+        await connection.serve(name, index, until)
     except FrameError as error:
         raise NriError(f"{socket}: not NRI: {error}") from error
     except OSError as error:
-        raise NriError(f"{socket}: the connection has ended ({error.strerror})") from error
+        raise connection.ended(f"{socket}: the connection has ended ({error.strerror})") from error
     finally:
         writer.transport.abort()
         with contextlib.suppress(OSError):
@@ -142,10 +148,14 @@ class _Connection:
                     return
                 data = await arriving
                 if not data:
-                    raise NriError(_ENDED if self._told else _NOT_TOLD)
+                    raise self.ended(_ENDED)
                 await self._take(frames.feed(data))
         finally:
             ended.cancel()
+
+    def ended(self, what: str) -> NriError:
+        """The error of a connection that has ended."""
+        return NriError(what) if self._told else UntoldError(f"{what} {_NOT_TOLD}")
 
     async def _take(self, arrived: list[Frame]) -> None:
         for frame in arrived:

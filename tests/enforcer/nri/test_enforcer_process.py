@@ -200,7 +200,8 @@ async def test_a_runtime_that_was_restarted_is_found_at_its_new_socket(bench, ru
         await bench.says(lambda state: not state.problems)
 
 
-async def test_one_that_the_runtime_does_not_tell_what_runs_is_not_registered_and_says_so(bench) -> None:
+async def test_one_that_the_runtime_does_not_tell_what_runs_is_not_registered_and_says_so(bench, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_UNTOLD_S", 0.01)
     bench.tell()
     bench.task = asyncio.create_task(process.run(settings.parse(bench.text), bench.node, bench.until))
     for _ in range(2):  # At the second try it holds the lock, and has told what the first has come to.
@@ -211,6 +212,29 @@ async def test_one_that_the_runtime_does_not_tell_what_runs_is_not_registered_an
         assert (held(bench.folder), reading.registered) == (True, False)
         there.writer.transport.abort()
         await bench.says(lambda state: any("before it had told what runs" in one for one in state.problems))
+
+
+async def test_a_runtime_that_may_have_died_of_telling_what_runs_is_left_alone_for_longer_each_time(
+    bench, monkeypatch
+) -> None:
+    waits: list[float] = []
+
+    async def waited(_: asyncio.Event, seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(process, "wait", waited)
+    bench.task = asyncio.create_task(process.run(settings.parse(bench.text), bench.node, bench.until))
+    for _ in range(3):
+        there = await bench.runtime.connected()
+        await there.accept(tells=False)
+        there.writer.transport.abort()
+    there = await bench.runtime.registered()
+    there.writer.transport.abort()
+    await bench.runtime.registered()
+
+    _, *untold, after = waits
+    assert [5 <= 2 * one / 2**number <= 10 for number, one in enumerate(untold)] == [True, True, True]
+    assert after < 1
 
 
 async def test_a_second_enforcer_waits_and_says_so_until_the_first_has_closed_its_connection(bench, caplog) -> None:
