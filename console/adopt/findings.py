@@ -219,7 +219,8 @@ def _node(
     foreign, kubelet = survey(snapshot), stated.kubelet_pods if stated is not None else {}
     if not listed:  # of devices that are assumed, only what a Pod states of one by its name is known
         foreign = Survey(tuple(one for one in foreign.held if one.doubt is None), ())
-    held = [*_by_ledger(snapshot, seen), *_by_kubelet(snapshot, kubelet, names), *_by_others(foreign)]
+    others = list(_by_others(foreign))
+    held = [*_by_ledger(snapshot, seen), *_by_kubelet(snapshot, kubelet, names, others), *others]
     held.sort(key=lambda one: (one.device, one.holder, one.product))
     sick = Counter((one.why_not or "unhealthy").partition(":")[0] for one in snapshot.devices if not one.healthy)
     clashes = (
@@ -256,10 +257,15 @@ def _by_ledger(snapshot: NodeSnapshot, seen: ReadCluster) -> Iterator[HeldBy]:
 
 
 def _by_kubelet(
-    snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str]
+    snapshot: NodeSnapshot, kubelet: Mapping[str, frozenset[str]], names: Mapping[str, str], others: Iterable[HeldBy]
 ) -> Iterator[HeldBy]:
+    """What the kubelet gave; not the replicas (HAMi: UUID-3) by which its device plugin only counts Pods."""
+    listed, stating = {device.id for device in snapshot.devices}, {one.uid for one in others}
     for device in sorted(snapshot.kubelet_held):
-        for uid in sorted(kubelet.get(device, ())) or [""]:
+        holders = kubelet.get(device, frozenset())
+        if device not in listed and holders and holders <= stating:
+            continue
+        for uid in sorted(holders) or [""]:
             yield HeldBy(device, names.get(uid, f"UID {uid}" if uid else "?"), uid, PLUGIN, "kubelet's checkpoint")
 
 

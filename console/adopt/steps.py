@@ -82,6 +82,8 @@ def _switched(found: ClusterFindings) -> _Made:
     needed = [f"{namespace} is in mode {found.modes[namespace]}" for namespace in behind[:_MAX_NAMED]]
     if len(behind) > _MAX_NAMED:
         needed.append(f"and {len(behind) - _MAX_NAMED} more namespaces")
+    if found.installed is False and not needed:
+        needed = ["koordgate is not installed, so no namespace is switched"]
     command = f"koordgate adopt switch {behind[0]} --to enforce --dry-run" if behind else ""
     return "every namespace with such Pods is switched", needed, command
 

@@ -21,6 +21,8 @@ from allocator.vocabulary.names import (
     DEVICE_ORDER,
     ISOLATION_PROVIDER,
     RELEASED,
+    Mode,
+    mode_of,
 )
 from allocator.wire import nodetopology
 from allocator.wire.deviceobject import GPU_MODEL, GPU_PARTITION_POLICY, GPU_VENDOR
@@ -50,6 +52,7 @@ from koordgate.kube.resource import (
     FLOW_SCHEMAS,
     LEASES,
     MUTATING_WEBHOOKS,
+    NAMESPACES,
     NODE_ALLOCATIONS,
     NODES,
     PODS,
@@ -208,6 +211,7 @@ async def read_cluster(
     found: dict[str, ReadList] = dict(await _gathered(_keyed(kube, one) for one in wanted(namespace, settings)))
     given: dict[Right, bool | None] = {}
     outcomes: tuple[TrialOutcome, ...] = ()
+    modes: dict[str, Mode] = {}
     searched = None
     if not problem:
         configz = bool((reporter.get("kubelet") or {}).get("configz"))
@@ -216,6 +220,8 @@ async def read_cluster(
         terminal.doing("asking for the rights of koordgate's accounts")
         given = dict(await _gathered(_may(kube, right, namespace) for right in asked))
         planned, untried = trials.plan(settings, tried_in, actions(found))
+        where = sorted({one.namespace for one in planned})
+        modes = dict(await _gathered(_mode(kube, one, settings.mode) for one in where))
         terminal.doing("trying Pods and Bindings by dry run")
         outcomes = tuple(await _tried(kube, planned, connect))
         outcomes += tuple(_not_written(name, tried_in) for name in untried)
@@ -234,6 +240,7 @@ async def read_cluster(
         outcomes,
         shipped(),
         searched,
+        modes,
     )
 
 
@@ -305,6 +312,15 @@ async def _may(kube: KubeClient, right: Right, namespace: str) -> tuple[Right, b
     except KubeError:
         return right, None
     return right, bool((answer.get("status") or {}).get("allowed"))
+
+
+async def _mode(kube: KubeClient, namespace: str, default: Mode) -> tuple[str, Mode]:
+    """The mode of a namespace; the default where its labels cannot be read."""
+    try:
+        found = await kube.get(NAMESPACES.path(namespace))
+    except KubeError:
+        return namespace, default
+    return namespace, mode_of(found["metadata"].get("labels") or {}, default)
 
 
 async def _tried(kube: KubeClient, planned: Iterable[Trial], connect: Connect) -> list[TrialOutcome]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from allocator.vocabulary.names import Mode
 from console.cluster import Cluster, ReadCluster
 from console.doctor.policies import PolicyFindings
 from console.doctor.trials import TrialOutcome
@@ -42,6 +43,7 @@ class Snapshot:
     crds: Mapping[str, Raw] = field(default_factory=dict)
     # the cluster's own that no longer apply to Pods; None if they were not searched
     policies: PolicyFindings | None = None
+    modes: Mapping[str, Mode] = field(default_factory=dict)  # of the namespaces in which something was tried
 
     def of(self, key: str) -> ReadList:
         """What was read under a key."""

@@ -153,6 +153,16 @@ def test_what_another_product_states_is_held_by_its_evidence() -> None:
     assert told.clashes == []
 
 
+def test_replicas_of_cards_that_the_kubelet_gave_to_pods_that_state_their_cards_are_no_devices() -> None:
+    given = [{"podUID": "uid-shared", "resourceName": "nvidia.com/gpu", "deviceIDs": ["GPU-n1-0-3"]}]
+    other = {"podUID": "uid-mig", "resourceName": "nvidia.com/mig-1g.5gb", "deviceIDs": ["MIG-1"]}
+    told = found(node("n1"), devices("n1", json.dumps([*given, other])), stated(), settings=COUNTING)
+    assert [(held.device, held.product) for held in told.nodes[0].held] == [
+        ("GPU-n1-0", "HAMi"),
+        ("MIG-1", "device plugin"),
+    ]
+
+
 def test_what_the_settings_do_not_count_is_shown_and_clashes() -> None:
     told = found(node("n1"), devices("n1"), stated(), stated(name="another"))
     assert len(told.nodes[0].held) == 2

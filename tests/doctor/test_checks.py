@@ -14,6 +14,7 @@ from msgspec import structs
 from allocator.vocabulary.adopted import Product
 from allocator.vocabulary.asks import Preference
 from allocator.vocabulary.dialects import PEERS
+from allocator.vocabulary.names import Mode
 from console.doctor import trials
 from console.doctor.checks import examine
 from console.doctor.command import data, summary, table
@@ -653,6 +654,18 @@ def test_an_outcome_is_judged(what: str) -> None:
     ]
     assert [one.level for one in found] == [level]
     assert todo in found[0].todo
+
+
+def test_in_an_observed_namespace_what_passes_is_one_line_and_no_failure() -> None:
+    stored = (Expect.TRANSLATED, PLAIN), (Expect.REFUSED, PLAIN), (Expect.UNTOUCHED, PLAIN)
+    outcomes = [TrialOutcome(Trial("a Pod", expect, "team", {}), Came.STORED, "", body) for expect, body in stored]
+    outcomes.append(TrialOutcome(Trial("a Pod", Expect.TRANSLATED, "other", {}), Came.STORED, "", PLAIN))
+    outcomes.append(TrialOutcome(Trial("a Pod", Expect.TRANSLATED, "team", {}), Came.WEBHOOK_FAILED, CA))
+    modes = {"team": Mode.SHADOW, "other": Mode.ENFORCE}
+    found = [one for one in examine(snapshot(outcomes=tuple(outcomes), modes=modes)) if one.area == "dry run"]
+    assert [one.level for one in found] == [Level.OK, Level.FAILURE, Level.FAILURE, Level.UNKNOWN]
+    assert found[3].what.startswith("team is in mode shadow: koordgate lets pass 2 requests there")
+    assert "--try-in" in found[3].todo
 
 
 def test_every_dialect_that_is_on_is_tried_in_a_namespace_where_it_is() -> None:

@@ -9,6 +9,7 @@ from commands import Koordgate
 from fake_kube import FakeKube, Fault, Where, answer, drop
 from kubeconfigs import write_kubeconfig
 
+from allocator.vocabulary.names import Mode
 from console import reading
 from console.doctor.reader import read_cluster, wanted
 from console.doctor.snapshot import Snapshot
@@ -24,6 +25,7 @@ from koordgate.kube.resource import (
     DEVICES,
     LEASES,
     MUTATING_WEBHOOKS,
+    NAMESPACES,
     NODES,
     PODS,
     POLICY_BINDINGS,
@@ -109,6 +111,13 @@ async def test_an_installation_is_read_with_its_settings_rights_and_what_became_
     assert found.offset is not None
     assert found.now == 1000.0 + found.offset
     assert "nodeallocations.koordgate.io" in found.crds
+
+
+async def test_the_mode_of_a_namespace_is_its_labels_or_the_installations(fake: FakeKube, kube: KubeClient) -> None:
+    fake.put(NAMESPACES.path(), {"metadata": {"name": "team", "labels": {"koordgate.io/mode": "enforce"}}})
+    fake.put(NAMESPACES.path(), {"metadata": {"name": "kube-system"}})
+    found = await read(fake, kube)
+    assert found.modes == {"team": Mode.ENFORCE, "kube-system": Mode.SHADOW, SPACE: Mode.SHADOW}
 
 
 async def test_without_an_installation_nothing_is_tried(fake: FakeKube, kube: KubeClient) -> None:
@@ -246,7 +255,7 @@ async def test_the_command_reads_the_cluster_of_the_kubeconfig(
     said = await koordgate("doctor", "--try-in", "team-a", "-o", "wide")
     assert said.status == 2
     assert "the API server is v1.36.3" in said.out
-    assert "a Pod that asks for nvidia.com/gpu (team-a)" in said.out
+    assert "team-a is in mode shadow: koordgate lets pass" in said.out
     asked = {one.path for one in fake.seen("create", "pods")}
     assert PODS.path(namespace="team-a") in asked
     assert PODS.path(namespace="default") not in asked

@@ -98,7 +98,7 @@ _SCHEDULER: Final = "koord-scheduler"
 def settings_read(snapshot: Snapshot) -> Iterator[Finding]:
     """The settings of the installation."""
     if snapshot.settings_problem:
-        todo = "name the release's namespace with --namespace, or install koordgate"
+        todo = "name the release's namespace with --installed-in, or install koordgate"
         yield failure(snapshot.settings_problem, todo)
     else:
         yield ok(f"the settings in {snapshot.namespace} are read")

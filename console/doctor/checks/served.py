@@ -1,12 +1,13 @@
 """What becomes of Pods: dry-run requests, policies, other products, the cluster's own policies, quotas."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator.quantity import QuantityError, to_int
 from allocator.vocabulary.delivery import Keeping
-from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU
+from allocator.vocabulary.names import AGREEMENT, NVIDIA_GPU, REPORTER_MANAGER, TYPE_GPU, Mode
 from allocator.wire.noderuntime import MEMORY_LIMITS, read_uses
 from allocator.wire.values import MAX_OF_NODE, UNREADABLE, as_object, parse_json
 from console.doctor.findings import Finding, failure, listed, ok, unknown, warning
@@ -45,8 +46,25 @@ _SEE_LOG: Final = "see the log of deployment/koordgate"
 def answers(snapshot: Snapshot) -> Iterator[Finding]:
     """Judge each dry-run request."""
     schedulers = snapshot.settings.scheduler.names
+    passed = Counter[str]()
     for outcome in snapshot.outcomes:
-        yield _judge(outcome, schedulers.of(outcome.trial.namespace))
+        where = outcome.trial.namespace
+        scheduler = schedulers.of(where)
+        if snapshot.modes.get(where, Mode.ENFORCE) is not Mode.ENFORCE and _passes(outcome, scheduler):
+            passed[where] += 1
+        else:
+            yield _judge(outcome, scheduler)
+    for where, number in passed.items():
+        what = f"{where} is in mode {snapshot.modes[where]}: koordgate lets pass {counted(number, 'request')} there"
+        todo = "name a namespace in mode enforce with --try-in, once there is one, to see what becomes of such Pods"
+        yield unknown(f"{what} that it would change or refuse in mode enforce", todo)
+
+
+def _passes(outcome: TrialOutcome, scheduler: str) -> bool:
+    """Whether that is stored unchanged which koordgate changes or refuses where it enforces."""
+    expect, stored = outcome.trial.expect, outcome.came is Came.STORED
+    translating = expect is Expect.TRANSLATED and not translated_by(outcome.body, scheduler)
+    return stored and (translating or expect is Expect.REFUSED)
 
 
 def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
