@@ -661,10 +661,11 @@ def test_in_an_observed_namespace_what_passes_is_one_line_and_no_failure() -> No
     outcomes = [TrialOutcome(Trial("a Pod", expect, "team", {}), Came.STORED, "", body) for expect, body in stored]
     outcomes.append(TrialOutcome(Trial("a Pod", Expect.TRANSLATED, "other", {}), Came.STORED, "", PLAIN))
     outcomes.append(TrialOutcome(Trial("a Pod", Expect.TRANSLATED, "team", {}), Came.WEBHOOK_FAILED, CA))
+    outcomes.append(TrialOutcome(Trial("a Binding", Expect.REFUSED, "team", {}, binding=True), Came.NOT_THERE))
     modes = {"team": Mode.SHADOW, "other": Mode.ENFORCE}
     found = [one for one in examine(snapshot(outcomes=tuple(outcomes), modes=modes)) if one.area == "dry run"]
     assert [one.level for one in found] == [Level.OK, Level.FAILURE, Level.FAILURE, Level.UNKNOWN]
-    assert found[3].what.startswith("team is in mode shadow: koordgate lets pass 2 requests there")
+    assert found[3].what.startswith("team is in mode shadow: koordgate lets pass 3 requests there")
     assert "--try-in" in found[3].todo
 
 

@@ -61,10 +61,11 @@ def answers(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _passes(outcome: TrialOutcome, scheduler: str) -> bool:
-    """Whether that is stored unchanged which koordgate changes or refuses where it enforces."""
-    expect, stored = outcome.trial.expect, outcome.came is Came.STORED
-    translating = expect is Expect.TRANSLATED and not translated_by(outcome.body, scheduler)
-    return stored and (translating or expect is Expect.REFUSED)
+    """Whether that came through unchanged which koordgate changes or refuses where it enforces."""
+    if outcome.trial.expect is Expect.REFUSED:
+        return outcome.came in {Came.STORED, Came.NOT_THERE}  # no Binding is about a Pod that exists
+    translating = outcome.trial.expect is Expect.TRANSLATED
+    return translating and outcome.came is Came.STORED and not translated_by(outcome.body, scheduler)
 
 
 def _judge(outcome: TrialOutcome, scheduler: str) -> Finding:
