@@ -118,6 +118,11 @@ def find_misspelt(
     return list(islice(told, _MAX))
 
 
+def find_misspelt_resources(unknown: Iterable[UnknownName], types: DeviceTypes) -> list[str]:
+    """Find those of a Pod's unknown names that are near to one that is read; at most eight. `types`: as above."""
+    return list(islice(_resources(unknown, types, ours=False), _MAX))
+
+
 def find_misspelt_keys(metadata: Mapping[str, Any], known: Mapping[str, Iterable[str]]) -> list[str]:
     """Find annotations and labels of an object that is no Pod, which are near to one that is read; at most eight.
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from allocator.request.unread import find_misspelt
+from allocator.request.devices import unknown_names
+from allocator.request.unread import find_misspelt, find_misspelt_resources
 from allocator.vocabulary.adopted import ForeignHolding
 from allocator.vocabulary.asks import largest
 from allocator.vocabulary.devicetype import DeviceTypes
@@ -55,6 +56,7 @@ class Scene:
     ranking: Ranking  # filters and orders the nodes
     settings: WebhookSettings
     notes: list[str]  # what is not known, a sentence each
+    misspelt: list[str]  # resources that nobody gives, and what may be meant, a sentence each
     existing: bool  # whether the API server has the Pod
     others: Mapping[str, Sequence[Raw]]  # kind -> objects that decisions do not read: quotas and Events
     held_on: Sequence[str]  # the nodes on whose ledger something is held for the Pod
@@ -141,7 +143,11 @@ async def scene(read: Reading, target: Target, configured: WebhookSettings | Non
     known = seen.view.pods.by_uid(uid)
     notes = [*cluster.notes, *(problem for problems in seen.problems.values() for problem in problems)]
     notes += unready(cluster.objects("Node"))
-    notes += find_misspelt(given, types)
+    notes += find_misspelt(given, types, ())
+    reported = {
+        name for node in cluster.objects("Node") for name in mapping(node.get("status")).get("allocatable") or ()
+    }
+    unknown = [one for one in unknown_names(given["spec"], types) if one.name not in reported]
     return Scene(
         target=target,
         adopted=_adopted(cluster, given),
@@ -155,6 +161,7 @@ async def scene(read: Reading, target: Target, configured: WebhookSettings | Non
         ranking=_ranking(seen),
         settings=cluster.settings,
         notes=notes,
+        misspelt=find_misspelt_resources(unknown, types),
         existing=existing,
         others={of: [obj for _, obj, kind in listed if kind == of] for of in _BESIDE},
         held_on=sorted(

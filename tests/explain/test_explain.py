@@ -304,6 +304,17 @@ def test_a_pod_of_a_manifest_is_shown_to_admission_first(ask) -> None:
     assert "admission refuses it" in forged.first
 
 
+def test_a_misspelt_resource_is_why_a_pod_waits_unless_a_node_reports_it(ask: Callable[..., Answer]) -> None:
+    made = gpu_pod(limits={"kubernetes.io/gpus": "50"})
+    answer = ask(*node("n1"), made, words=("team/mine", "-o", "json"))
+    (hurdle,) = answer.data["hurdles"]
+    assert (answer.status, hurdle["why"]) == (3, "misspelt")
+    assert hurdle["text"].endswith("did you mean kubernetes.io/gpu")
+    there = node("n1")
+    there[0]["status"]["allocatable"]["kubernetes.io/gpus"] = "100"
+    assert ask(*there, made, words=("team/mine", "-o", "json")).data["hurdles"][0]["why"] == "notKoordgates"
+
+
 def namespace(mode: str) -> Raw:
     return {"kind": "Namespace", "metadata": {"name": "team", "labels": {"koordgate.io/mode": mode}}}
 
