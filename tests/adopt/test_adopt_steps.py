@@ -106,6 +106,12 @@ def test_whatever_another_product_is_called_it_is_not_koordgate(product: str) ->
     assert list(blockers(enforced, ["team"], Mode.SHADOW)) == []
 
 
+def test_without_koordgate_no_namespace_is_switched_whatever_mode_is_assumed() -> None:
+    fifth = steps(found([node("n1")], modes={"team": Mode.ENFORCE}, installed=False))[4]
+    assert (fifth.done, fifth.command) == (False, "")
+    assert fifth.needed == ("koordgate is not installed, so no namespace is switched",)
+
+
 def test_whether_koordgate_is_installed_may_be_unknown() -> None:
     first = steps(found([node("n1", reporter="not ready")], installed=None))[0]
     assert first.needed == ("no reporter is ready on n1",)
