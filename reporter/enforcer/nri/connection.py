@@ -34,7 +34,7 @@ _EVENTS: Final = sum(1 << one - 1 for one in _ASKED)
 _ENDED: Final = "the container runtime has ended the connection"
 _NOT_TOLD: Final = (
     "before it had told what runs on the node: see its log. If that says that messages are too long, or panics in "
-    "synchronize, delete the Pods whose containers have environments of a megabyte"
+    "synchronize, delete the Pods whose containers have environments of a megabyte, then the Pod of this enforcer"
 )
 _UNKNOWN, _INVALID, _UNIMPLEMENTED = 2, 3, 12  # codes of gRPC's
 
