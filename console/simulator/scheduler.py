@@ -29,7 +29,7 @@ from allocator.vocabulary.device import Device
 from allocator.vocabulary.devicetype import BUILT_IN, FULL, DeviceTypes
 from console.simulator import api
 from console.simulator.workloads import only_node
-from console.terminal import counted
+from console.terminal import some
 from webhook.settings import SchedulerNames
 from webhook.view.nodeselection import UNSCHEDULABLE, may_land, selects, tolerated
 
@@ -166,7 +166,7 @@ def unready(nodes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         case [one]:
             what = f"Node {one} is"
         case several:
-            what = f"Nodes {_listed(several)} are"
+            what = f"Nodes {some(several, _MAX_NAMED)} are"
     yield (
         f"{what} not Ready, without the taint {_UNREADY[0]}: counted as taking Pods, because kube-scheduler looks at "
         "taints alone; add the taint if that is wrong"
@@ -191,14 +191,7 @@ def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
     for node in sorted(reasons):
         nodes.setdefault(reasons[node].removeprefix(f"{node}: "), []).append(node)
     ordered = sorted(nodes.items(), key=lambda one: one[0].startswith((_CORDONED, _TAINTED, _UNSELECTED)))
-    return tuple(f"{_listed(names)}: {reason}" for reason, names in ordered)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Of thousands of nodes with one reason some are named."""
-    more = len(names) - _MAX_NAMED
-    beside = f" and {counted(more, 'more node')}" if more > 0 else ""
-    return f"{', '.join(names[:_MAX_NAMED])}{beside}"
+    return tuple(f"{some(names, _MAX_NAMED)}: {reason}" for reason, names in ordered)
 
 
 Plain = Callable[[Mapping[str, Any], Mapping[str, int], Sequence[NodeCandidate], Mapping[str, Mapping[str, int]]], str]

@@ -131,14 +131,10 @@ async def output(bench: Bench, name: str, container: str) -> list[str]:
     return said
 
 
-async def test_by_the_library_each_container_has_its_own_share_of_each_of_its_cards(
-    bench: Bench, enforcer: Limiting, cuda: Cuda
-) -> None:
-    await enforcer.anew(provider="HAMi-core")
-    containers = {"small": ["0:513", "0:512"], "two": ["0:1025", "1:1025", "0:1024", "1:1024"], "bare": ["0:1"]}
-    annotations = {**decided("small", CARDS[1], memory=512), **decided("two", *CARDS, memory=1024)}
-    name = await bench.bind(programs("shares", cuda, **containers), annotations)
+SHARES = {"small": ["0:513", "0:512"], "two": ["0:1025", "1:1025", "0:1024", "1:1024"]}
 
+
+async def has_its_shares(bench: Bench, name: str) -> None:
     assert await output(bench, name, "small") == ["card 0: 512 MiB", "0:513 -> 2", "0:512 -> 0"]
     assert await output(bench, name, "two") == [
         "card 0: 1024 MiB",
@@ -148,6 +144,16 @@ async def test_by_the_library_each_container_has_its_own_share_of_each_of_its_ca
         "0:1024 -> 0",
         "1:1024 -> 0",
     ]
+
+
+async def test_by_the_library_each_container_has_its_own_share_of_each_of_its_cards(
+    bench: Bench, enforcer: Limiting, cuda: Cuda
+) -> None:
+    await enforcer.anew(provider="HAMi-core")
+    annotations = {**decided("small", CARDS[1], memory=512), **decided("two", *CARDS, memory=1024)}
+    name = await bench.bind(programs("shares", cuda, **SHARES, bare=["0:1"]), annotations)
+
+    await has_its_shares(bench, name)
     assert f"card 0: {WHOLE} MiB" in await output(bench, name, "bare")  # no card was brought, nor a limit
     folder = enforcer.folder / "caches"
     assert len(list(folder.iterdir())) == 2
@@ -309,19 +315,10 @@ async def driven(node: Node, cards: None, cuda: Cuda, tmp_path: Path) -> AsyncIt
 async def test_by_the_driver_each_container_has_its_own_share_of_each_of_its_cards(
     bench: Bench, driven: Driven, cuda: Cuda
 ) -> None:
-    containers = {"small": ["0:513", "0:512"], "two": ["0:1025", "1:1025", "0:1024", "1:1024"]}
     annotations = {**decided("small", CARDS[1], memory=512), **decided("two", *CARDS, memory=1024)}
-    name = await bench.bind(programs("shares", cuda, **containers), annotations)
+    name = await bench.bind(programs("shares", cuda, **SHARES), annotations)
 
-    assert await output(bench, name, "small") == ["card 0: 512 MiB", "0:513 -> 2", "0:512 -> 0"]
-    assert await output(bench, name, "two") == [
-        "card 0: 1024 MiB",
-        "card 1: 1024 MiB",
-        "0:1025 -> 2",
-        "1:1025 -> 2",
-        "0:1024 -> 0",
-        "1:1024 -> 0",
-    ]
+    await has_its_shares(bench, name)
 
 
 async def gone(bench: Bench, name: str) -> None:

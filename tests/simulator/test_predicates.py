@@ -87,4 +87,4 @@ def test_nodes_that_are_not_ready_and_have_no_taint_are_told_in_one_sentence() -
     (one,) = unready([*fine, node("f", "False", "x")])
     assert one.startswith(f"Node f is not Ready, {taint} taints alone")
     (several,) = unready([*fine, *(node(f"n{number:02}", "Unknown") for number in reversed(range(17)))])
-    assert several.startswith(f"Nodes {', '.join(f'n{number:02}' for number in range(16))} and 1 more nodes are not")
+    assert several.startswith(f"Nodes {', '.join(f'n{number:02}' for number in range(16))} and 1 more are not")
