@@ -123,8 +123,8 @@ async def test_memory_that_no_known_gpu_has_is_warned_of(world: World, more: int
     made = pod(container("first"), container("main", limits=asked, requests=asked), name="p")
     told = [one for one in world.parts.pods.mutate(asks(made)).warnings if "no known GPU" in one]
     expected = (
-        "spec.containers[1].resources: no known GPU has the requested memory; the largest has 80Gi, and the Pod waits "
-        "until a larger one joins"
+        "spec.containers[1].resources: no known GPU has the requested memory; the largest has 80 GiB, and the Pod "
+        "waits until a larger one joins"
     )
     assert told == warned * [expected]
 
