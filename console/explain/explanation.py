@@ -97,9 +97,8 @@ def _served(scene: Scene) -> list[Hurdle]:
         text = f"admission refuses it for {len(more) + 1} problems" if more else f"admission refuses it: {first}"
         return [Hurdle(Why.REFUSED, text, "correct it as admission says", details=(first, *more) if more else ())]
     if scene.misspelt:
-        first, *more = scene.misspelt
-        text = f"no node has what it asks for: {first.removesuffix('?')}"
-        return [Hurdle(Why.MISSPELT, text, "correct the name, and create it again", details=tuple(more))]
+        text = "it asks for what no node has"
+        return [Hurdle(Why.MISSPELT, text, "correct the name, and create it again", details=tuple(scene.misspelt))]
     if info is None or not info.asks:
         text = f"it asks for no devices or CPUs of koordgate's, and {own} places it by itself"
         if held := held_by_others(scene):

@@ -309,7 +309,7 @@ def test_a_misspelt_resource_is_why_a_pod_waits_unless_a_node_reports_it(ask: Ca
     answer = ask(*node("n1"), made, words=("team/mine", "-o", "json"))
     (hurdle,) = answer.data["hurdles"]
     assert (answer.status, hurdle["why"]) == (3, "misspelt")
-    assert hurdle["text"].endswith("did you mean kubernetes.io/gpu")
+    assert hurdle["text"].endswith("did you mean kubernetes.io/gpu?")
     there = node("n1")
     there[0]["status"]["allocatable"]["kubernetes.io/gpus"] = "100"
     assert ask(*there, made, words=("team/mine", "-o", "json")).data["hurdles"][0]["why"] == "notKoordgates"
