@@ -64,7 +64,7 @@ async def test_a_card_is_seen_cordoned_and_drained_by_its_short_names(
     rows = (await koordgate("top", node)).out.splitlines()
     (row,) = [row for row in rows if f"{namespace}/half"[:20] in row]
     assert " 50% " in row
-    assert " 40/80Gi " in row
+    assert " 40/80 GiB " in row
     assert max(map(len, rows)) <= 100
     assert rows[-1] == "1 node, 2 devices: 1 free, 1 in parts"
     said = await koordgate("pod", "half", "-n", namespace)

@@ -168,7 +168,13 @@ async def test_by_the_library_each_container_has_its_own_share_of_each_of_its_ca
 async def change(bench: Bench, name: str, annotations: dict[str, str]) -> None:
     """Give a Pod other annotations and another sandbox: a sandbox keeps those of its creation."""
     path = f"/api/v1/namespaces/{bench.namespace}/pods/{name}"
-    found = await bench.admin.patch(path, {"metadata": {"annotations": annotations}})
+    await bench.admin.patch(path, {"metadata": {"annotations": annotations}})
+
+    async def named() -> JsonObject | None:
+        found = await bench.admin.get(path)
+        return found if all("containerID" in one for one in found["status"]["containerStatuses"]) else None
+
+    found = await until(named, "the status names the containers, which have said something already")
     containers = {one["containerID"].rpartition("/")[2] for one in found["status"]["containerStatuses"]}
     for cgroup, pids in bench.node.processes(found).items():
         for pid in pids if cgroup.name not in containers else ():
