@@ -199,7 +199,7 @@ def _pod(objects: Objects, named: Named) -> Raw | None:
 
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
-    return str(obj["metadata"].get("namespace") or "default"), str(obj["metadata"]["name"])
+    return key_of(obj, "")[1:]
 
 
 def _made(objects: Objects, named: Named | None) -> list[Target]:
